@@ -13,6 +13,7 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/authorization"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
@@ -27,19 +28,25 @@ type Reconciler struct {
 	Client  eventingclient.EventingV1Interface
 	Brokers eventinglisters.BrokerLister
 	Streams eventing.Streams
-	// Address is where a stream accepts events.
-	Address  func(eventing.Key) duckv1.Addressable
+	// Addresses returns the addresses at which a stream accepts events.
+	Addresses func(eventing.Key) duckv1.AddressStatus
+	// Policies finds the EventPolicies of Brokers.
+	Policies *authorization.Policies
 	Tracker  *destination.Tracker
 	Recorder record.EventRecorder
 	Clock    clock.PassiveClock
 }
 
-// Controller returns the controller that runs r, and sets Brokers and Tracker.
-func (r *Reconciler) Controller(informers eventinginformers.Interface, resolver *destination.Resolver) (*reconciler.Controller, error) {
+// Controller returns the controller that runs r, and sets Brokers, Policies and Tracker.
+func (r *Reconciler) Controller(informers eventinginformers.Interface, policies authorization.Source, resolver *destination.Resolver) (*reconciler.Controller, error) {
 	r.Brokers = informers.Brokers().Lister()
 	controller := reconciler.New("broker", r)
 	var err error
 	if r.Tracker, err = resolver.Track(controller); err != nil {
+		return nil, err
+	}
+	r.Policies, err = policies.Of(eventingv1.SchemeGroupVersion.WithKind("Broker").GroupKind(), controller, informers.Brokers().Informer())
+	if err != nil {
 		return nil, err
 	}
 	return controller, controller.Watch(informers.Brokers().Informer(), reconciler.KeyOf)
@@ -64,6 +71,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 		}
 		return reconciler.Result{}, r.reportForeign(ctx, request.Status, broker)
 	}
+	policies, err := r.Policies.Of(broker)
+	if err != nil {
+		return reconciler.Result{}, err
+	}
+	stream.Senders = policies.Senders
 	failed := r.Streams.SetStream(ctx, stream)
 	refs := r.Tracker.Begin(key)
 	deadLetter, resolved, err := refs.DeadLetterSink(ctx, broker.Spec.Delivery)
@@ -74,13 +86,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 
 	updated := *broker
 	updated.Status = *broker.Status.DeepCopy()
-	updated.Status.DeliveryStatus = deadLetter
+	updated.Status.DeliveryStatus, updated.Status.AppliedEventPoliciesStatus = deadLetter, policies.Status
 	// A published address stays: it tells senders to retry.
 	if failed == nil {
-		address := r.Address(stream.Key)
-		updated.Status.Address = &address
+		updated.Status.AddressStatus = r.Addresses(stream.Key)
 	}
-	found := append(serving(&updated, failed), resolved)
+	found := append(serving(&updated, failed), resolved, policies.Condition)
 	reconciler.Observe(&updated.Status.Status, broker.Generation, metav1.NewTime(r.Clock.Now()), dependents, found...)
 	written, err := request.Status.Write(ctx, reconciler.UpdateOf(r.Client.Brokers(key.Namespace), broker, &updated))
 	if written {

@@ -48,15 +48,15 @@ func (f *fakeStreams) RemoveStream(_ context.Context, key eventing.Key) error {
 	return f.err
 }
 
-// fixture is a world with a reconciler of Brokers.
+// fixture is a Reconciler of Brokers with a fake server.
 type fixture struct {
 	*controllertest.Fixture
 	*Reconciler
 	streams *fakeStreams
 }
 
-func address(key eventing.Key) duckv1.Addressable {
-	return duckv1.Addressable{URL: "http://broker/" + key.Namespace + "/" + key.Name}
+func addresses(key eventing.Key) duckv1.AddressStatus {
+	return duckv1.AddressStatus{Address: &duckv1.Addressable{URL: "http://broker/" + key.Namespace + "/" + key.Name}}
 }
 
 func start(t *testing.T, objects ...runtime.Object) *fixture {
@@ -64,15 +64,20 @@ func start(t *testing.T, objects ...runtime.Object) *fixture {
 	w := controllertest.New(t, objects...)
 	streams := &fakeStreams{set: map[eventing.Key]eventing.Stream{}}
 	r := &Reconciler{
-		Client:   w.Client.EventingV1(),
-		Brokers:  w.Factory.Eventing().V1().Brokers().Lister(),
-		Streams:  streams,
-		Address:  address,
-		Recorder: w.Recorder,
-		Clock:    w.Clock,
+		Client:    w.Client.EventingV1(),
+		Brokers:   w.Factory.Eventing().V1().Brokers().Lister(),
+		Streams:   streams,
+		Addresses: addresses,
+		Recorder:  w.Recorder,
+		Clock:     w.Clock,
 	}
+	controller := reconciler.New("broker", r)
 	var err error
-	if r.Tracker, err = destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local"}).Track(reconciler.New("broker", r)); err != nil {
+	if r.Tracker, err = destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local"}).Track(controller); err != nil {
+		t.Fatal(err)
+	}
+	kind := eventingv1.SchemeGroupVersion.WithKind("Broker").GroupKind()
+	if r.Policies, err = w.EventPolicies().Of(kind, controller, w.Factory.Eventing().V1().Brokers().Informer()); err != nil {
 		t.Fatal(err)
 	}
 	w.SyncEventing()
@@ -122,7 +127,7 @@ func deadLetters(name string) func(*eventingv1.Broker) {
 	}
 }
 
-// brief is what conditions say: "False NotOwned" each.
+// brief returns status and reason of conditions: "False NotOwned" each.
 func brief(conditions duckv1.Conditions) map[string]string {
 	said := map[string]string{}
 	for _, c := range conditions {
@@ -134,7 +139,7 @@ func brief(conditions duckv1.Conditions) map[string]string {
 	return said
 }
 
-// TestReady has a Broker's events kept and gives it an address; again, nothing is written (eventing Broker
+// TestReady checks that a Broker's events are kept and that it has an address; a second reconciliation writes nothing (eventing Broker
 // Lifecycle-1, eventing Broker-2 and -3, eventing Content Based Routing-1).
 func TestReady(t *testing.T) {
 	for _, name := range []string{eventingv1.BrokerClassJetStream, eventingv1.BrokerClassMTChannelBased, ""} {
@@ -145,7 +150,7 @@ func TestReady(t *testing.T) {
 			status := f.status(t)
 			want := map[string]string{
 				"Ready": "True", "IngressReady": "True", "FilterReady": "True", "Addressable": "True", "TriggerChannelReady": "True",
-				"DeadLetterSinkResolved": "True DeadLetterSinkNotConfigured",
+				"DeadLetterSinkResolved": "True DeadLetterSinkNotConfigured", "EventPoliciesReady": "True OIDCDisabled",
 			}
 			if diff := cmp.Diff(want, brief(status.Conditions)); diff != "" {
 				t.Errorf("conditions (-want +got):\n%s", diff)
@@ -167,8 +172,8 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// TestForeign leaves Brokers to the controller of their class (eventing Broker Lifecycle), once it has written a status: until then
-// Ready is Unknown (eventing Error Signalling-1).
+// TestForeign checks that Brokers of another class are ignored once their controller has written a status (eventing Broker Lifecycle),
+// and that Ready is Unknown until then (eventing Error Signalling-1).
 func TestForeign(t *testing.T) {
 	f := start(t, newBroker(class("Kafka")))
 	status := f.status(t)
@@ -190,7 +195,7 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestDeadLetterSink resolves the Broker's dead letter sink (eventing Destination Resolution; eventing Broker).
+// TestDeadLetterSink covers the Broker's dead letter sink (eventing Destination Resolution; eventing Broker).
 func TestDeadLetterSink(t *testing.T) {
 	f := start(t, newBroker(deadLetters("sink")))
 	status := f.status(t)
@@ -215,8 +220,7 @@ func TestDeadLetterSink(t *testing.T) {
 	}
 }
 
-// TestStreamFails says that a Broker's events cannot be kept, and why; an address that was given out stays (eventing
-// Error Signalling).
+// TestStreamFails checks that a Broker reports why its events cannot be kept, and that a published address stays (eventing Error Signalling).
 func TestStreamFails(t *testing.T) {
 	full := errors.New("no space left on device")
 	f := start(t, newBroker())
@@ -227,7 +231,7 @@ func TestStreamFails(t *testing.T) {
 	want := map[string]string{
 		"Ready": "False StreamFailed", "IngressReady": "False StreamFailed", "FilterReady": "Unknown StreamFailed",
 		"Addressable": "Unknown StreamFailed", "TriggerChannelReady": "False StreamFailed",
-		"DeadLetterSinkResolved": "True DeadLetterSinkNotConfigured",
+		"DeadLetterSinkResolved": "True DeadLetterSinkNotConfigured", "EventPoliciesReady": "True OIDCDisabled",
 	}
 	status := f.stored(t).Status
 	if diff := cmp.Diff(want, brief(status.Conditions)); diff != "" {
@@ -254,7 +258,25 @@ func TestStreamFails(t *testing.T) {
 	}
 }
 
-// TestRemove removes the stream of a Broker that is gone or is another one now, but not of one that is going (eventing Broker Lifecycle).
+// TestWithoutAddress covers a Broker without a served scheme: its earlier address is removed.
+func TestWithoutAddress(t *testing.T) {
+	f := start(t, newBroker())
+	if got := f.status(t); got.Address == nil {
+		t.Fatal("no address")
+	}
+	f.Addresses = func(eventing.Key) duckv1.AddressStatus { return duckv1.AddressStatus{} }
+	status := f.status(t)
+	got := brief(status.Conditions)
+	if status.Address != nil || got["Addressable"] != "False HTTPSNotServed" || got["Ready"] != "False HTTPSNotServed" || got["IngressReady"] != "True" {
+		t.Errorf("address %v, conditions %v", status.Address, got)
+	}
+	f.Addresses = addresses
+	if got := brief(f.status(t).Conditions)["Ready"]; got != "True" {
+		t.Errorf("later: Ready is %q", got)
+	}
+}
+
+// TestRemove checks that the stream of a deleted or replaced Broker is removed, but not of one that is being deleted (eventing Broker Lifecycle).
 func TestRemove(t *testing.T) {
 	f := start(t, newBroker())
 	brokers := f.Fixture.Client.EventingV1().Brokers("default")
@@ -265,7 +287,7 @@ func TestRemove(t *testing.T) {
 	f.SyncEventing()
 	f.streams.err = errors.New("not now")
 	if err := controllertest.Reconcile(t.Context(), f, key); !errors.Is(err, f.streams.err) {
-		t.Errorf("got %v, want to try again", err)
+		t.Errorf("got %v, want an error to retry", err)
 	}
 	f.streams.err = nil
 	if err := controllertest.Reconcile(t.Context(), f, key); err != nil || len(f.streams.set) > 0 {
@@ -284,13 +306,13 @@ func TestRemove(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.status(t)
-	// It still says that it is ready.
+	// It still reports that it is ready.
 	if len(f.streams.set) == 0 {
-		t.Error("going: the stream is gone")
+		t.Error("being deleted: the stream is removed")
 	}
 }
 
-// TestConflict tries again when the Broker changed meanwhile.
+// TestConflict expects an error, so that the key is retried, if the Broker changed meanwhile.
 func TestConflict(t *testing.T) {
 	f := start(t, newBroker())
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "brokers"}, key.Name, errors.New("changed"))
@@ -303,15 +325,15 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// TestNew has the controller notice what a Broker depends on: itself, and its dead letter sink (eventing Destination
+// TestNew checks that the controller observes the dependencies of a Broker: itself, and its dead letter sink (eventing Destination
 // Resolution).
 func TestNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := controllertest.New(t, newBroker(deadLetters("sink")))
 		resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local"})
 		streams := &fakeStreams{set: map[eventing.Key]eventing.Stream{}}
-		r := &Reconciler{Client: w.Client.EventingV1(), Recorder: w.Recorder, Clock: w.Clock, Streams: streams, Address: address}
-		controller, err := r.Controller(w.Factory.Eventing().V1(), resolver)
+		r := &Reconciler{Client: w.Client.EventingV1(), Recorder: w.Recorder, Clock: w.Clock, Streams: streams, Addresses: addresses}
+		controller, err := r.Controller(w.Factory.Eventing().V1(), w.EventPolicies(), resolver)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
 )
 
 // ReasonStreamFailed means that the Broker's events cannot be kept.
@@ -15,22 +16,23 @@ const ReasonStreamFailed = "StreamFailed"
 // ReasonForeignClass is the reason of Ready while the controller of another class has not written a status.
 const ReasonForeignClass = "BrokerClassNotReported"
 
-// dependents are the conditions that make up Ready; the first one that fails gives the cause.
+// dependents are the conditions that Ready depends on; the first one that fails determines the reason.
 var dependents = []duckv1.ConditionType{
 	eventingv1.BrokerConditionIngressReady,
 	eventingv1.BrokerConditionFilterReady,
 	eventingv1.BrokerConditionAddressable,
 	eventingv1.BrokerConditionTriggerChannelReady,
 	destination.ConditionDeadLetterSinkResolved,
+	duckv1.ConditionEventPoliciesReady,
 }
 
-// serving are the conditions that follow from whether the Broker's stream could be set.
+// serving are the conditions that follow from the Broker's addresses, and from whether its stream could be set.
 func serving(broker *eventingv1.Broker, failed error) []duckv1.Condition {
 	if failed == nil {
 		return []duckv1.Condition{
 			reconciler.True(eventingv1.BrokerConditionIngressReady),
 			reconciler.True(eventingv1.BrokerConditionFilterReady),
-			reconciler.True(eventingv1.BrokerConditionAddressable),
+			streams.Addressable(eventingv1.BrokerConditionAddressable, broker.Status.AddressStatus),
 			reconciler.True(eventingv1.BrokerConditionTriggerChannelReady),
 		}
 	}

@@ -19,6 +19,7 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/authorization"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channelable"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
@@ -32,16 +33,20 @@ import (
 // ReasonStreamFailed means that the data plane cannot keep the Channel's events.
 const ReasonStreamFailed = "StreamFailed"
 
-// gathering is how long changes of Subscriptions are collected before their Channel is written, so that creating a thousand of them
-// does not write the Channel a thousand times.
+// gathering is the time for which changes of Subscriptions are collected before their Channel is written, so that creating a thousand of
+// them does not write the Channel a thousand times.
 const gathering = 20 * time.Millisecond
 
-// dependents are the conditions that make up Ready; the first one that fails gives the cause.
+// dependents are the conditions that Ready depends on; the first one that fails determines the reason.
 var dependents = []duckv1.ConditionType{
 	messagingv1.ChannelConditionBackingChannelReady,
 	messagingv1.ChannelConditionAddressable,
 	destination.ConditionDeadLetterSinkResolved,
+	duckv1.ConditionEventPoliciesReady,
 }
+
+// foreignDependents are the conditions that Ready of a Channel of another implementation depends on. It applies no EventPolicies.
+var foreignDependents = dependents[:len(dependents)-1]
 
 // Reconciler creates the streams of Channels, lists their Subscriptions in them, and writes their status.
 type Reconciler struct {
@@ -50,19 +55,21 @@ type Reconciler struct {
 	// SubscriptionIndex is the indexer of the Subscriptions' informer, with channelable.SubscriptionsIndex.
 	SubscriptionIndex cache.Indexer
 	Streams           eventing.Streams
-	// Address is where a stream accepts events.
-	Address func(eventing.Key) duckv1.Addressable
+	// Addresses returns the addresses at which a stream accepts events.
+	Addresses func(eventing.Key) duckv1.AddressStatus
 	// Services make the host names of addresses resolve; nil if the addresses need no host names.
 	Services Services
 	// Host reads the objects that implement Channels with other templates; nil without a host cluster.
-	Host     *destination.Host
+	Host *destination.Host
+	// Policies finds the EventPolicies of Channels.
+	Policies *authorization.Policies
 	Tracker  *destination.Tracker
 	Recorder record.EventRecorder
 	Clock    clock.PassiveClock
 }
 
-// Controller returns the controller that runs r, and sets Channels, SubscriptionIndex and Tracker.
-func (r *Reconciler) Controller(informers messaginginformers.Interface, resolver *destination.Resolver) (*reconciler.Controller, error) {
+// Controller returns the controller that runs r, and sets Channels, SubscriptionIndex, Policies and Tracker.
+func (r *Reconciler) Controller(informers messaginginformers.Interface, policies authorization.Source, resolver *destination.Resolver) (*reconciler.Controller, error) {
 	channels, subscriptions := informers.Channels(), informers.Subscriptions()
 	if err := channelable.IndexSubscriptions(subscriptions.Informer()); err != nil {
 		return nil, err
@@ -71,6 +78,10 @@ func (r *Reconciler) Controller(informers messaginginformers.Interface, resolver
 	controller := reconciler.New("channel", r)
 	var err error
 	if r.Tracker, err = resolver.Track(controller); err != nil {
+		return nil, err
+	}
+	r.Policies, err = policies.Of(messagingv1.SchemeGroupVersion.WithKind("Channel").GroupKind(), controller, channels.Informer())
+	if err != nil {
 		return nil, err
 	}
 	if err := controller.Watch(channels.Informer(), reconciler.KeyOf); err != nil {
@@ -123,6 +134,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 		}
 		return reconciler.Result{}, nil
 	}
+	policies, err := r.Policies.Of(channel)
+	if err != nil {
+		return reconciler.Result{}, err
+	}
+	stream.Senders = policies.Senders
 	failed := r.Streams.SetStream(ctx, stream)
 	refs := r.Tracker.Begin(key)
 	deadLetter, resolved, err := refs.DeadLetterSink(ctx, channel.Spec.Delivery)
@@ -146,10 +162,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 	updated := *channel
 	updated.Status = *channel.Status.DeepCopy()
 	updated.Status.Subscribers, updated.Status.DeliveryStatus, updated.Status.Channel = states, deadLetter, nil
-	found := []duckv1.Condition{resolved}
+	updated.Status.AppliedEventPoliciesStatus = policies.Status
+	found := []duckv1.Condition{resolved, policies.Condition}
 	var unplaced error
 	if failed != nil {
-		// A published address stays: it tells senders to retry.
+		// A published address stays, so that senders retry.
 		found = append(found, reconciler.False(messagingv1.ChannelConditionBackingChannelReady, ReasonStreamFailed,
 			fmt.Sprintf("The Channel's events cannot be kept: %v", failed)))
 	} else {
@@ -158,8 +175,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 			return reconciler.Result{}, unplaced
 		}
 		if addressable.Status == corev1.ConditionTrue {
-			address := r.Address(stream.Key)
-			updated.Status.Address = &address
+			updated.Status.AddressStatus = r.Addresses(stream.Key)
+			addressable = streams.Addressable(addressable.Type, updated.Status.AddressStatus)
 		}
 		found = append(found, reconciler.True(messagingv1.ChannelConditionBackingChannelReady), addressable)
 	}

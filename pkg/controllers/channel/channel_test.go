@@ -20,9 +20,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// A Channel becomes ready and has its address once its events are kept, in one write, and none at rest (eventing
-// Channel Lifecycle-1, eventing Channel-3 and -4, eventing Topology Based Routing-1). The template says where they
-// are kept.
+// A Channel becomes ready and gets its address once its events are kept, in one write; later reconciliations write nothing
+// (eventing Channel Lifecycle-1, eventing Channel-3 and -4, eventing Topology Based Routing-1). The template determines their
+// storage.
 func TestReady(t *testing.T) {
 	for kind, memory := range map[string]bool{messagingv1.ChannelKindJetStream: false, messagingv1.ChannelKindInMemory: true} {
 		t.Run(kind, func(t *testing.T) {
@@ -37,6 +37,7 @@ func TestReady(t *testing.T) {
 			for condition, want := range map[duckv1.ConditionType]string{
 				duckv1.ConditionReady: "True", messagingv1.ChannelConditionBackingChannelReady: "True", messagingv1.ChannelConditionAddressable: "True",
 				destination.ConditionDeadLetterSinkResolved: "True DeadLetterSinkNotConfigured No dead letter sink is configured.",
+				duckv1.ConditionEventPoliciesReady:          "True OIDCDisabled Feature \"authentication-oidc\" must be enabled to support Authorization",
 			} {
 				if got := f.condition(condition); got != want {
 					t.Errorf("%s is %q, want %q", condition, got, want)
@@ -58,8 +59,23 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// Channels of other templates have no stream (eventing Channel Lifecycle), whatever existed before under the name. Without a
-// cluster no other controller can implement them.
+// TestWithoutAddress covers a Channel without a served scheme: its earlier address is removed.
+func TestWithoutAddress(t *testing.T) {
+	f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream))
+	f.reconcile()
+	if f.channel().Status.Address == nil {
+		t.Fatal("no address")
+	}
+	f.Addresses = func(eventing.Key) duckv1.AddressStatus { return duckv1.AddressStatus{} }
+	f.reconcile()
+	const want = "False HTTPSNotServed "
+	if got := f.condition(messagingv1.ChannelConditionAddressable); !strings.HasPrefix(got, want) || !strings.HasPrefix(f.condition(duckv1.ConditionReady), want) || f.channel().Status.Address != nil {
+		t.Errorf("Addressable is %q, Ready %q, address %v", got, f.condition(duckv1.ConditionReady), f.channel().Status.Address)
+	}
+}
+
+// Channels of other templates have no stream (eventing Channel Lifecycle), regardless of an earlier Channel of the name.
+// Without a cluster no other controller can implement them.
 func TestForeignTemplate(t *testing.T) {
 	for name, change := range map[string]func(*messagingv1.Channel){
 		"other kind":  func(c *messagingv1.Channel) { c.Spec.ChannelTemplate.Kind = "KafkaChannel" },
@@ -85,12 +101,11 @@ func TestForeignTemplate(t *testing.T) {
 	}
 	f := newFixture(t, channelOf(messagingv1.ChannelKindInMemory, func(c *messagingv1.Channel) { c.Spec.ChannelTemplate.APIVersion = "messaging.knative.dev/v1beta1" }))
 	if f.reconcile(); len(f.streams.streams) != 1 {
-		t.Error("another version of our kind has no stream")
+		t.Error("another version of this server's kind has no stream")
 	}
 }
 
-// A Channel whose events cannot be kept says so, and is tried again (eventing Channel Lifecycle). The address it gave
-// out stays.
+// A Channel whose events cannot be kept reports that, and is retried (eventing Channel Lifecycle). Its published address stays.
 func TestStreamFails(t *testing.T) {
 	broken := errors.New("no space left on device")
 	for name, before := range map[string]bool{"from the start": false, "later": true} {
@@ -119,14 +134,14 @@ func TestStreamFails(t *testing.T) {
 			f.SyncEventing()
 			f.streams.err = nil
 			if f.reconcile(); f.condition(duckv1.ConditionReady) != "True" {
-				t.Errorf("Ready is %q once the stream is back", f.condition(duckv1.ConditionReady))
+				t.Errorf("Ready is %q once the stream works again", f.condition(duckv1.ConditionReady))
 			}
 		})
 	}
 }
 
-// The dead letter sink is resolved and reported (eventing Channel v1, eventing Destination Resolution), emptied where
-// that fails, and comes back.
+// The dead letter sink is resolved and reported (eventing Channel v1, eventing Destination Resolution), empty if that fails,
+// and resolved again later.
 func TestDeadLetterSink(t *testing.T) {
 	ref := duckv1.Destination{Ref: &duckv1.KReference{APIVersion: "eventing.knative.dev/v1", Kind: "Broker", Namespace: key.Namespace, Name: "dead"}, CACerts: ptr.To("certs")}
 	f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream, deadLetters(ref)))
@@ -161,7 +176,7 @@ func TestDeadLetterSink(t *testing.T) {
 	}
 }
 
-// Deleting a Channel deletes its stream; a Channel of the same name gets a stream of its own (eventing Channel Lifecycle).
+// Deleting a Channel deletes its stream; a later Channel of the same name gets its own stream (eventing Channel Lifecycle).
 func TestDeletion(t *testing.T) {
 	for name, deletion := range map[string]func(f *fixture) error{
 		"gone": func(f *fixture) error {
@@ -196,8 +211,7 @@ func TestDeletion(t *testing.T) {
 	}
 }
 
-// A Channel that is being deleted, but is held up, serves on: it still says that it is ready (eventing Channel
-// Lifecycle-3).
+// A Channel whose deletion a finalizer blocks continues to serve, and still reports that it is ready (eventing Channel Lifecycle-3).
 func TestHeldUp(t *testing.T) {
 	f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream))
 	f.reconcile()
@@ -209,12 +223,12 @@ func TestHeldUp(t *testing.T) {
 	f.SyncEventing()
 	f.reconcile()
 	if _, ok := f.streams.streams[streams.ChannelKey(key)]; !ok {
-		t.Error("the stream is gone")
+		t.Error("the stream is removed")
 	}
 }
 
-// What the server answers to the list of subscribers is returned, so that it is tried again. It keeps the Channel from
-// nothing else (eventing Channel Lifecycle).
+// An error of writing the list of subscribers is returned, so that the write is retried. It has no other effect on the Channel
+// (eventing Channel Lifecycle).
 func TestListingFails(t *testing.T) {
 	resource := messagingv1.Resource("channels")
 	for name, test := range map[string]struct {
@@ -235,13 +249,13 @@ func TestListingFails(t *testing.T) {
 			}
 			f.SyncEventing()
 			if f.reconcile(); len(f.channel().Spec.Subscribers) != 1 {
-				t.Error("the Subscription is not listed in the end")
+				t.Error("the Subscription is not listed at the end")
 			}
 		})
 	}
 }
 
-// Wherever the work is interrupted, doing it again leads to the same.
+// A retry leads to the same state, wherever the work is interrupted.
 func TestInterrupted(t *testing.T) {
 	var f *fixture
 	start := func() (*controllertest.Fixture, func() error) {

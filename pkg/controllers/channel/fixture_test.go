@@ -20,7 +20,7 @@ import (
 
 var key = types.NamespacedName{Namespace: "default", Name: "orders"}
 
-// fakeStreams keeps what it is handed.
+// fakeStreams records the streams that were set.
 type fakeStreams struct {
 	streams map[eventing.Key]eventing.Stream
 	err     error
@@ -40,11 +40,11 @@ func (f *fakeStreams) RemoveStream(_ context.Context, key eventing.Key) error {
 	return f.err
 }
 
-func address(key eventing.Key) duckv1.Addressable {
-	return duckv1.Addressable{URL: "http://localhost/channels/" + key.Namespace + "/" + key.Name}
+func addresses(key eventing.Key) duckv1.AddressStatus {
+	return duckv1.AddressStatus{Address: &duckv1.Addressable{URL: "http://localhost/channels/" + key.Namespace + "/" + key.Name}}
 }
 
-// fixture is a Reconciler among fakes.
+// fixture is a Reconciler with fake dependencies.
 type fixture struct {
 	*Reconciler
 	*controllertest.Fixture
@@ -76,11 +76,16 @@ func newHosted(t *testing.T, host *destination.Host, objects ...runtime.Object) 
 		Channels:          w.Factory.Messaging().V1().Channels().Lister(),
 		SubscriptionIndex: subscriptions.GetIndexer(),
 		Streams:           f.streams,
-		Address:           address,
+		Addresses:         addresses,
 		Host:              host,
 		Tracker:           tracker,
 		Recorder:          w.Recorder,
 		Clock:             w.Clock,
+	}
+	kind := messagingv1.SchemeGroupVersion.WithKind("Channel").GroupKind()
+	f.Policies, err = w.EventPolicies().Of(kind, controllertest.Silent{}, w.Factory.Messaging().V1().Channels().Informer())
+	if err != nil {
+		t.Fatal(err)
 	}
 	w.SyncEventing()
 	return f
@@ -106,7 +111,7 @@ func (f *fixture) channel() *messagingv1.Channel {
 	return channel
 }
 
-// condition is one of the Channel's conditions in short: status, reason, message.
+// condition returns one of the Channel's conditions as status, reason and message.
 func (f *fixture) condition(t duckv1.ConditionType) string {
 	f.t.Helper()
 	c := f.channel().Status.Conditions.Get(t)

@@ -37,7 +37,7 @@ const (
 	ReasonBackingChannelNotReady = "BackingChannelNotReady"
 )
 
-// backingChannel is what channels of all kinds report.
+// backingChannel has the fields that channels of all kinds share.
 type backingChannel struct {
 	Spec struct {
 		Delivery *duckv1.DeliverySpec `json:"delivery"`
@@ -77,13 +77,13 @@ func (r *Reconciler) reconcileForeign(ctx context.Context, request reconciler.Re
 		found = append(found, *fault, addressable)
 	} else {
 		reference := channelable.BackingReference(channel)
-		updated.Status.Channel, updated.Status.Address, updated.Status.Subscribers = &reference, backing.Status.Address, backing.Status.Subscribers
+		updated.Status.Channel, updated.Status.AddressStatus, updated.Status.Subscribers = &reference, backing.Status.AddressStatus, backing.Status.Subscribers
 		if backing.Status.DeliveryStatus.DeadLetterSinkURI != "" {
 			updated.Status.DeliveryStatus = backing.Status.DeliveryStatus
 		}
 		found = append(found, backing.ready(), backing.addressable())
 	}
-	reconciler.Observe(&updated.Status.Status, channel.Generation, metav1.NewTime(r.Clock.Now()), dependents, found...)
+	reconciler.Observe(&updated.Status.Status, channel.Generation, metav1.NewTime(r.Clock.Now()), foreignDependents, found...)
 	written, err := request.Status.Write(ctx, reconciler.UpdateOf(r.Client.Channels(key.Namespace), channel, &updated))
 	if written {
 		reconciler.RecordReady(r.Recorder, &updated, channel.Status.Conditions, updated.Status.Conditions)
@@ -91,9 +91,9 @@ func (r *Reconciler) reconcileForeign(ctx context.Context, request reconciler.Re
 	return errors.Join(failed, err)
 }
 
-// backing returns the object that implements a Channel, or the condition BackingChannelReady with the reason why it does not exist. An
-// error is to be retried; without a fault it means that the state of the object is unknown. Unless writes is true, backing only
-// follows the object, and returns nil if it would have to be created.
+// backing returns the object that implements a Channel, or the condition BackingChannelReady with the reason why it does not exist.
+// The caller retries after an error; an error without a fault means that the state of the object is unknown. Unless writes is true,
+// backing only follows the object, and returns nil if it would have to be created.
 func (r *Reconciler) backing(ctx context.Context, refs *destination.References, channel *messagingv1.Channel, writes bool,
 ) (found *backingChannel, fault *duckv1.Condition, err error) {
 	const t = messagingv1.ChannelConditionBackingChannelReady

@@ -41,7 +41,7 @@ func newHost(objects ...runtime.Object) (*destination.Host, *dynamicfake.FakeDyn
 	return &destination.Host{Client: client, Mapper: mapper, Clock: clocktesting.NewFakePassiveClock(controllertest.Now)}, client
 }
 
-// ofKafka makes a Channel one that a KafkaChannel implements.
+// ofKafka sets the template of a Channel to KafkaChannel.
 func ofKafka(c *messagingv1.Channel) {
 	c.Spec.ChannelTemplate = &messagingv1.ChannelTemplateSpec{
 		TypeMeta: metav1.TypeMeta{APIVersion: kafkaVersion.String(), Kind: "KafkaChannel"},
@@ -118,7 +118,7 @@ func TestBackingChannel(t *testing.T) {
 	})
 }
 
-// What keeps a Channel of another template from being implemented is in its conditions.
+// The conditions of a Channel of another template report the reason why it is not implemented.
 func TestNoBackingChannel(t *testing.T) {
 	theirs := &unstructured.Unstructured{Object: fields{
 		"apiVersion": kafkaVersion.String(), "kind": "KafkaChannel", "metadata": fields{"namespace": key.Namespace, "name": key.Name},
@@ -166,7 +166,7 @@ func TestNoBackingChannel(t *testing.T) {
 	}
 }
 
-// A replica that does not write creates no backing channel, and changes none.
+// A replica that does not write neither creates nor changes a backing channel.
 func TestBackingChannelFollowing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		host, client := newHost()

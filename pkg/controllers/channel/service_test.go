@@ -18,7 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
 )
 
-// fakeServices keeps the names that Channels have.
+// fakeServices records the names of the Services of Channels.
 type fakeServices struct {
 	names []string
 	err   error
@@ -33,7 +33,7 @@ func (f *fakeServices) Forget(types.NamespacedName) { f.names = nil }
 
 func (*fakeServices) Track(*reconciler.Controller) error { return nil }
 
-// TestService gives a Channel a core Service before its address, and reports an error if that fails.
+// TestService checks that a Channel gets its core Service before its address, and that an error is reported if that fails.
 func TestService(t *testing.T) {
 	notOwned := &hostservice.NotOwned{Service: key, Kind: "Channel"}
 	quota := apierrors.NewForbidden(corev1.Resource("services"), "orders", errors.New("exceeded quota"))
@@ -72,7 +72,7 @@ func TestService(t *testing.T) {
 	}
 }
 
-// TestFollowing covers that a replica that does not write sets the stream of a Channel, and nothing else.
+// TestFollowing checks that a replica that does not write only sets the stream of a Channel.
 func TestFollowing(t *testing.T) {
 	f := newFixture(t, channelOf(messagingv1.ChannelKindJetStream))
 	services := &fakeServices{}

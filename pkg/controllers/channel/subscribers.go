@@ -15,7 +15,7 @@ import (
 )
 
 // subscribers returns the entries of a Channel for its Subscriptions, in the order of their UIDs. An entry has the latest
-// state in which the Subscription was resolved; a Subscription that never was has none.
+// state in which the Subscription was resolved; a Subscription that has never been resolved has no entry.
 func (r *Reconciler) subscribers(channel *messagingv1.Channel) ([]duckv1.SubscriberSpec, []duckv1.SubscriberStatus, error) {
 	id := channelable.ID(channelable.Kind, types.NamespacedName{Namespace: channel.Namespace, Name: channel.Name})
 	subscriptions, err := reconciler.Indexed[*messagingv1.Subscription](r.SubscriptionIndex, channelable.SubscriptionsIndex, id)

@@ -27,8 +27,8 @@ func condition(condition duckv1.Condition) func(*messagingv1.Subscription) {
 }
 
 // A Channel lists its Subscriptions by their UIDs, with their resolved addresses and with the Channel's delivery
-// options where they have none (eventing Channel-1 and -2, eventing duckv1.SubscriberSpec-1), and reports whether
-// events reach them (duckv1.SubscriberStatus). At rest, nothing is written.
+// options if they have none (eventing Channel-1 and -2, eventing duckv1.SubscriberSpec-1), and reports whether events
+// reach them (duckv1.SubscriberStatus). At rest, nothing is written.
 func TestSubscribers(t *testing.T) {
 	unresolved := condition(reconciler.False(messagingv1.SubscriptionConditionReferencesResolved, "SubscriberNotFound", ""))
 	going := metav1.NewTime(controllertest.Now)
@@ -52,7 +52,7 @@ func TestSubscribers(t *testing.T) {
 			s.Spec.Delivery = &duckv1.DeliverySpec{Retry: ptr.To[int32](0)}
 			s.Status.Conditions = s.Status.Conditions[1:]
 		}),
-		// The next Subscriptions must not be listed as they are.
+		// The next Subscriptions are invalid and must not be listed.
 		subscription("d", unresolved),
 		subscription("e", unresolved),
 		subscription("f", func(s *messagingv1.Subscription) { s.Generation = 2 }),
@@ -94,15 +94,14 @@ func TestSubscribers(t *testing.T) {
 	}
 }
 
-// A thousand Subscriptions that are made at once are listed in a few writes, and their end is noticed (eventing Channel
-// v1 spec).
+// A thousand Subscriptions that are created at once are listed in a few writes, and their deletion is observed (eventing Channel v1 spec).
 func TestWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := controllertest.New(t, channelOf(messagingv1.ChannelKindJetStream))
 		resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local"})
 		streams := &fakeStreams{streams: map[eventing.Key]eventing.Stream{}}
-		r := &Reconciler{Client: w.Client.MessagingV1(), Recorder: w.Recorder, Clock: w.Clock, Streams: streams, Address: address}
-		controller, err := r.Controller(w.Factory.Messaging().V1(), resolver)
+		r := &Reconciler{Client: w.Client.MessagingV1(), Recorder: w.Recorder, Clock: w.Clock, Streams: streams, Addresses: addresses}
+		controller, err := r.Controller(w.Factory.Messaging().V1(), w.EventPolicies(), resolver)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -140,7 +139,7 @@ func TestWatches(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := listed(); got != many-1 {
-				t.Errorf("%d subscribers once one is gone, want %d", got, many-1)
+				t.Errorf("%d subscribers after a deletion, want %d", got, many-1)
 			}
 		})
 	})

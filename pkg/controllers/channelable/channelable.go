@@ -25,11 +25,11 @@ func ID(kind schema.GroupKind, channel types.NamespacedName) string {
 	return kind.String() + "/" + channel.String()
 }
 
-// Of returns kind and name of the channel that a Subscription refers to.
+// Of returns kind, namespace and name of the channel that a Subscription refers to.
 func Of(subscription *messagingv1.Subscription) (schema.GroupKind, types.NamespacedName) {
 	reference := &subscription.Spec.Channel
 	return schema.FromAPIVersionAndKind(reference.APIVersion, reference.Kind).GroupKind(),
-		types.NamespacedName{Namespace: subscription.Namespace, Name: reference.Name}
+		subscription.ChannelName()
 }
 
 // IndexSubscriptions adds SubscriptionsIndex to an informer of Subscriptions, unless it is present. Call it before the

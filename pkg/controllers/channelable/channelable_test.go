@@ -11,8 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions"
 )
 
-// Subscriptions are found by the channel that they refer to, in their own namespace and whatever the version of its
-// kind (eventing Subscription Lifecycle).
+// Subscriptions are found by the channel that they refer to, in their own namespace and in any version of its kind (eventing Subscription Lifecycle).
 func TestSubscriptionsOf(t *testing.T) {
 	informer := externalversions.NewSharedInformerFactory(fake.NewSimpleClientset(), 0).Messaging().V1().Subscriptions().Informer()
 	for range 2 {

@@ -35,7 +35,7 @@ func newReconciler(t *testing.T, w *controllertest.Fixture) *Reconciler {
 	}
 }
 
-// configuration is a Configuration of a generation, whose image is image.
+// configuration returns a Configuration with a generation and an image.
 func configuration(generation int64, image string, changes ...func(*servingv1.Configuration)) *servingv1.Configuration {
 	c := &servingv1.Configuration{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "uid"}}
 	c.Spec.Template.Spec.Containers = []corev1.Container{{Image: image}}
@@ -59,7 +59,7 @@ func named(name string) func(*servingv1.Configuration) {
 	return func(c *servingv1.Configuration) { c.Spec.Template.Name = name }
 }
 
-// revision is the Revision that a Configuration of a generation made, in some state.
+// revision returns the Revision of a generation of a Configuration, in some state.
 func revision(c *servingv1.Configuration, ready duckv1.Condition) *servingv1.Revision {
 	r := resources.Revision(c, controllertest.Now)
 	r.UID = types.UID(r.Name)
@@ -84,7 +84,7 @@ func statusOf(t *testing.T, w *controllertest.Fixture) servingv1.ConfigurationSt
 	return c.Status
 }
 
-// summary is what a status says: Ready, its reason and message, latest created and ready.
+// summary summarizes a status: Ready, its reason and message, latest created and ready.
 type summary struct{ Status, Reason, Message, Created, Ready string }
 
 func summarize(s servingv1.ConfigurationStatus) summary {
@@ -129,8 +129,7 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// Revisions are tracked in order of creation (serving 7.2-7), and Ready reports the current one. The message has the fault
-// of it (serving 6-6).
+// Revisions are tracked in order of creation (serving 7.2-7), and Ready reports the current one. The message contains its error (serving 6-6).
 func TestStatus(t *testing.T) {
 	one, two, three := configuration(1, "one"), configuration(2, "two"), configuration(3, "three")
 	for name, test := range map[string]struct {
@@ -152,7 +151,7 @@ func TestStatus(t *testing.T) {
 			[]*servingv1.Revision{revision(one, succeeded), revision(two, failed)},
 			summary{"False", "RevisionFailed", `Revision "hello-00002" failed with message: Container failed with: boom.`, "hello-00002", "hello-00001"},
 		},
-		"one between becomes ready while the new one is not": {
+		"an intermediate one becomes ready while the new one is not": {
 			configuration(3, "three", recorded("hello-00002", "hello-00001")),
 			[]*servingv1.Revision{revision(one, succeeded), revision(two, succeeded), revision(three, pending)},
 			summary{Status: "Unknown", Created: "hello-00003", Ready: "hello-00002"},
@@ -162,17 +161,17 @@ func TestStatus(t *testing.T) {
 			[]*servingv1.Revision{revision(one, succeeded), revision(two, failed)},
 			summary{"False", "RevisionFailed", `Revision "hello-00002" failed with message: Container failed with: boom.`, "hello-00002", "hello-00002"},
 		},
-		"the latest ready one was deleted, an older one is there": {
+		"the latest ready one was deleted, an older one exists": {
 			configuration(3, "three", recorded("hello-00002", "hello-00002")),
 			[]*servingv1.Revision{revision(one, succeeded), revision(three, pending)},
 			summary{Status: "Unknown", Created: "hello-00003", Ready: "hello-00001"},
 		},
-		"the latest ready one was deleted, no other is there": {
+		"the latest ready one was deleted, no other exists": {
 			configuration(2, "two", recorded("hello-00001", "hello-00001")),
 			[]*servingv1.Revision{revision(two, pending)},
 			summary{"False", "RevisionDeleted", `Revision "hello-00001" was deleted.`, "hello-00002", "hello-00001"},
 		},
-		"it waits for something": {
+		"it is not determined yet": {
 			configuration(1, "one"),
 			[]*servingv1.Revision{revision(one, reconciler.Unknown(duckv1.ConditionReady, "ResolvingDigests", "Asking."))},
 			summary{Status: "Unknown", Reason: "ResolvingDigests", Message: "Asking.", Created: "hello-00001"},
@@ -199,7 +198,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestLabelsAreGivenBack restores the labels that name a Revision's owners (serving 9.2.1-3, 7.2-7).
+// TestLabelsAreGivenBack checks that the labels that name a Revision's owners are restored (serving 9.2.1-3, 7.2-7).
 func TestLabelsAreGivenBack(t *testing.T) {
 	owner := configuration(1, "one")
 	stripped := revision(owner, succeeded)
@@ -225,8 +224,8 @@ func TestLabelsAreGivenBack(t *testing.T) {
 	}
 }
 
-// A rollback by name makes the older Revision the latest again, and it stays the latest ready one while the next
-// is not ready, although Revisions made after it are (serving 7.2-7).
+// A rollback by name makes the older Revision the latest again, and it stays the latest ready one while the next is not
+// ready, although Revisions created after it are (serving 7.2-7).
 func TestRollback(t *testing.T) {
 	a := configuration(1, "a", named("hello-a"))
 	b := configuration(2, "b", named("hello-b"))
@@ -275,8 +274,7 @@ func TestRollback(t *testing.T) {
 	}
 }
 
-// A name that another owner's Revision has, or one that runs something else, is not used (serving 7.0.1-2,
-// 7.2-5), whether or not the informers have it.
+// The name of a Revision with another owner or another spec is not used (serving 7.0.1-2, 7.2-5), whether or not the informers have the Revision.
 func TestRevisionNameInUse(t *testing.T) {
 	foreign := revision(configuration(1, "one", named("hello-a")), succeeded)
 	foreign.OwnerReferences[0].UID = "another"

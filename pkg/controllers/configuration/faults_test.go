@@ -19,7 +19,7 @@ import (
 )
 
 // A Revision that the server refuses makes the Configuration not ready, with the server's message (serving 7.2-5).
-// Other errors say nothing about the Configuration.
+// Other errors do not affect the conditions of the Configuration.
 func TestCreationErrors(t *testing.T) {
 	quota := apierrors.NewForbidden(servingv1.Resource("revisions"), "hello-00001", errors.New("exceeded quota: revisions"))
 	for name, test := range map[string]struct {
@@ -28,7 +28,7 @@ func TestCreationErrors(t *testing.T) {
 	}{
 		"quota": {quota, summary{Status: "False", Reason: "RevisionFailed",
 			Message: `Revision creation failed with message: revisions.serving.knative.dev "hello-00001" is forbidden: exceeded quota: revisions.`}},
-		"a server in need": {apierrors.NewInternalError(errors.New("etcd")), summary{}},
+		"an overloaded server": {apierrors.NewInternalError(errors.New("etcd")), summary{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := controllertest.New(t, configuration(1, "one"))
@@ -45,7 +45,7 @@ func TestCreationErrors(t *testing.T) {
 	}
 }
 
-// Configurations that are gone or going get nothing, and a Conflict is returned so that it is tried again.
+// Nothing is created for Configurations that do not exist or are being deleted, and a Conflict is returned so that the key is retried.
 func TestGoneAndConflict(t *testing.T) {
 	w := controllertest.New(t, configuration(1, "one", func(c *servingv1.Configuration) {
 		c.DeletionTimestamp = ptr.To(metav1.NewTime(controllertest.Now))
@@ -71,7 +71,7 @@ func TestGoneAndConflict(t *testing.T) {
 	}
 }
 
-// A Revision concerns its Configuration and every Configuration that waits for its name.
+// A change of a Revision enqueues its Configuration and every Configuration that waits for its name.
 func TestKeysOfRevision(t *testing.T) {
 	w := controllertest.New(t, configuration(1, "one", func(c *servingv1.Configuration) { c.Name = "waiting" }, named("hello-00001")))
 	if err := reconciler.AddIndex(w.Informers.Configurations().Informer(), byRevisionName, revisionNameOf); err != nil {
@@ -85,7 +85,7 @@ func TestKeysOfRevision(t *testing.T) {
 	}
 }
 
-// Wherever the work is interrupted, doing it again leads to the same.
+// A retry leads to the same state, wherever the work is interrupted.
 func TestInterrupted(t *testing.T) {
 	start := func() (*controllertest.Fixture, func() error) {
 		w := controllertest.New(t, configuration(1, "hello"))
@@ -101,7 +101,7 @@ func TestInterrupted(t *testing.T) {
 	})
 }
 
-// The controller hears of Configurations, of their Revisions' state, and of names that become free.
+// The controller watches Configurations, the state of their Revisions, and names that become free.
 func TestWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := revision(configuration(1, "one"), succeeded)

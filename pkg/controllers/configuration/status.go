@@ -27,7 +27,7 @@ type fault struct{ reason, message string }
 
 // observation is the observed state of a Configuration's Revisions.
 type observation struct {
-	// revisions are the Revisions that it controls, in no order. The current one may be missing: informers lag behind.
+	// revisions are the Revisions that it controls, in no particular order. The current one may be missing: informers lag behind.
 	revisions []*servingv1.Revision
 	// current is the Revision of the current template, or nil.
 	current *servingv1.Revision

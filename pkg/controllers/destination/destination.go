@@ -13,11 +13,11 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions"
 )
 
-// Options are what a Resolver reads.
+// Options configure a Resolver.
 type Options struct {
 	// Informers have the kinds of this server.
 	Informers externalversions.SharedInformerFactory
-	// Host is the cluster that has all other kinds; nil where this server runs without one.
+	// Host is the cluster that has all other kinds; nil without a host cluster.
 	Host *Host
 	// ClusterDomain is the DNS domain of the cluster, such as cluster.local.
 	ClusterDomain string
@@ -36,8 +36,8 @@ type Resolver struct {
 	allowCrossNamespace bool
 }
 
-// New returns a Resolver. Call it before the informers start; the informers of the host's kinds, which it starts as
-// they are referred to, end with ctx.
+// New returns a Resolver. Call it before the informers start. It starts an informer of a host's kind when an object refers
+// to the kind; these informers run until ctx is canceled.
 func New(ctx context.Context, o Options) *Resolver {
 	r := &Resolver{own: ownKinds(o.Informers), names: hostNames{o.Network, o.ClusterDomain}, allowCrossNamespace: o.AllowCrossNamespace}
 	if o.Host != nil {
@@ -52,8 +52,8 @@ type Controller interface {
 	Queue
 }
 
-// Track has a controller reconcile the objects whose References are affected by a change. Call it once for each
-// controller, before that runs and the informers start.
+// Track makes a controller reconcile the objects whose References are affected by a change. Call it once for each
+// controller, before the controller and the informers start.
 func (r *Resolver) Track(controller Controller) (*Tracker, error) {
 	t := newTracker(r, controller)
 	for kind, own := range r.own {

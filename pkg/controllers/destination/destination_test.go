@@ -18,7 +18,7 @@ import (
 // idle is the controller of a test that changes nothing.
 type idle struct{ *reconciler.Controller }
 
-// begin returns what an object of the namespace default refers to among some objects.
+// begin returns the References of an object of the namespace default, with some existing objects.
 func begin(t *testing.T, w *controllertest.Fixture, o Options) *References {
 	t.Helper()
 	o.Informers = w.Factory
@@ -33,8 +33,8 @@ func begin(t *testing.T, w *controllertest.Fixture, o Options) *References {
 	return tracker.Begin(referrer)
 }
 
-// TestResolve holds what this server resolves by itself (eventing Destination Resolution-1 to -3; eventing
-// Addressable Resolution; eventing duckv1.Destination).
+// TestResolve covers the destinations that this server resolves without a host cluster (eventing Destination
+// Resolution-1 to -3; eventing Addressable Resolution; eventing duckv1.Destination).
 func TestResolve(t *testing.T) {
 	secure := service("secure", "https://secure.default.svc")
 	secure.Status.Address.CACerts, secure.Status.Address.Audience = ptr.To("theirs\n"), ptr.To("them")
@@ -49,11 +49,15 @@ func TestResolve(t *testing.T) {
 			`If it exists, its annotation eventing.knative.dev/allow-from has to list "default"; ` +
 			`the server's flag --allow-cross-namespace-destinations makes such references free`}
 	}
+	both := broker("both", "http://ingress/default/both")
+	both.Status.Address.Name = ptr.To("http")
+	encrypted := duckv1.Addressable{Name: ptr.To("https"), URL: "https://ingress/default/both", CACerts: ptr.To("authority")}
+	both.Status.Addresses = []duckv1.Addressable{encrypted, *both.Status.Address}
 	objects := []runtime.Object{
 		service("hello", "http://hello.default"), service("new", ""), service("odd", "ftp://odd/"), service("empty", ""),
 		secure, internal, foreignService, grants, route("way", "http://way.default"), broker("orders", "http://127.0.0.1:8081/default/orders"),
 		channel("topic", "http://127.0.0.1:8081/channels/default/topic"),
-		&servingv1.Configuration{ObjectMeta: named("hello")},
+		&servingv1.Configuration{ObjectMeta: named("hello")}, both,
 	}
 	const serving = "serving.knative.dev/v1"
 	to := func(r *duckv1.KReference) duckv1.Destination { return duckv1.Destination{Ref: r} }
@@ -68,7 +72,7 @@ func TestResolve(t *testing.T) {
 	tests := []struct {
 		name string
 		in   duckv1.Destination
-		// apart keeps namespaces apart.
+		// apart is true if references to other namespaces require a grant.
 		apart bool
 		want  duckv1.Addressable
 		err   *Unresolved
@@ -86,6 +90,9 @@ func TestResolve(t *testing.T) {
 		{name: "query and ref", in: relative(ref(serving, "Service", "hello"), "?a=b"), want: duckv1.Addressable{URL: "http://hello.default?a=b"}},
 		{name: "certificates and audience of the address", in: to(ref(serving, "Service", "secure")),
 			want: duckv1.Addressable{URL: "https://secure.default.svc", CACerts: ptr.To("theirs\n"), Audience: ptr.To("them")}},
+		{name: "the first of several addresses", in: to(ref("eventing.knative.dev/v1", "Broker", "both")), want: encrypted},
+		{name: "an address by its name", in: to(&duckv1.KReference{APIVersion: "eventing.knative.dev/v1", Kind: "Broker", Name: "both", Address: ptr.To("http")}),
+			want: duckv1.Addressable{Name: ptr.To("http"), URL: "http://ingress/default/both"}},
 		{name: "certificates of both, audience of the address first", in: duckv1.Destination{Ref: ref(serving, "Service", "secure"), CACerts: ptr.To("ours"), Audience: ptr.To("us")},
 			want: duckv1.Addressable{URL: "https://secure.default.svc", CACerts: ptr.To("theirs\nours"), Audience: ptr.To("them")}},
 		{name: "certificates and audience of the destination", in: duckv1.Destination{Ref: ref(serving, "Service", "hello"), CACerts: ptr.To("ours"), Audience: ptr.To("us")},
@@ -106,7 +113,7 @@ func TestResolve(t *testing.T) {
 		{name: "no absolute uri", in: duckv1.Destination{URI: "/update"}, err: &Unresolved{"Invalid", `uri is "/update": not an absolute http or https URL`}},
 		{name: "no uri", in: duckv1.Destination{URI: "http://%zz"}, err: &Unresolved{"Invalid", `uri is "http://%zz": invalid URL escape "%zz"`}},
 		{name: "another namespace", in: to(foreign), want: duckv1.Addressable{URL: "http://elsewhere.other"}},
-		{name: "another namespace kept apart", in: to(foreign), apart: true, err: notGranted("elsewhere")},
+		{name: "another namespace without a grant", in: to(foreign), apart: true, err: notGranted("elsewhere")},
 		{name: "missing in another namespace, with the same error as an existing object", in: to(absent), apart: true, err: notGranted("absent")},
 		{name: "another namespace that grants it", in: to(granting), apart: true, want: duckv1.Addressable{URL: "http://granting.other"}},
 		{name: "the host's kinds without a host", in: to(ref("apps/v1", "Deployment", "web")),
@@ -135,7 +142,7 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestClusterDomain ends the names of core Services (eventing Destination Resolution).
+// TestClusterDomain checks the suffix of the names of core Services (eventing Destination Resolution).
 func TestClusterDomain(t *testing.T) {
 	refs := begin(t, controllertest.New(t), Options{ClusterDomain: "example.org"})
 	got, err := refs.Resolve(t.Context(), &duckv1.Destination{Ref: ref("v1", "Service", "web")})
@@ -144,7 +151,7 @@ func TestClusterDomain(t *testing.T) {
 	}
 }
 
-// TestReady reads what an object says of its present generation.
+// TestReady reads the Ready condition of an object's current generation.
 func TestReady(t *testing.T) {
 	current, old := service("current", ""), service("old", "")
 	current.Status.ObservedGeneration = 1
@@ -165,8 +172,8 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// TestTrack reconciles an object whenever an object that it refers to changes, is deleted or recreated, and only then
-// (eventing Destination Resolution).
+// TestTrack checks that an object is reconciled whenever an object that it refers to changes, is deleted or
+// recreated, and only then (eventing Destination Resolution).
 func TestTrack(t *testing.T) {
 	to := func(name string) *duckv1.Destination {
 		return &duckv1.Destination{Ref: ref("serving.knative.dev/v1", "Service", name)}
@@ -211,13 +218,12 @@ func TestTrack(t *testing.T) {
 		must(services.UpdateStatus(t.Context(), service("other", "http://e"), metav1.UpdateOptions{}))
 		expect("forgotten")
 		if len(f.tracker.referrers)+len(f.tracker.objects) > 0 {
-			t.Errorf("left behind: %v, %v", f.tracker.referrers, f.tracker.objects)
+			t.Errorf("remaining references: %v, %v", f.tracker.referrers, f.tracker.objects)
 		}
 	})
 }
 
-// TestTrackWithoutEnd keeps the previous references in addition to the current ones: no change is missed by a
-// reconciliation that failed.
+// TestTrackWithoutEnd checks that a failed reconciliation keeps the previous references in addition to the current ones, so that no change is missed.
 func TestTrackWithoutEnd(t *testing.T) {
 	tracker := newTracker(&Resolver{}, nil)
 	object := func(name string) object {
@@ -243,7 +249,7 @@ func TestTrackWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestDeadLetterSink reports a dead letter sink in status and condition (eventing Trigger Lifecycle).
+// TestDeadLetterSink covers the status and the condition of a dead letter sink (eventing Trigger Lifecycle).
 func TestDeadLetterSink(t *testing.T) {
 	refs := begin(t, controllertest.New(t, service("sink", "http://sink")), Options{})
 	spec := func(name string) *duckv1.DeliverySpec {

@@ -26,7 +26,7 @@ const (
 	ReasonInvalid = "Invalid"
 )
 
-// Unresolved is the error of a destination that has no address now. It may have one when what it refers to changes.
+// Unresolved is the error of a destination that has no address now. It may be resolved when the referenced object changes.
 type Unresolved struct {
 	// Reason is one of the above.
 	Reason string

@@ -60,9 +60,9 @@ type follower struct {
 	tracker *Tracker
 
 	mu sync.Mutex
-	// to is what it refers to; nil is nothing.
+	// to is its destination, or nil.
 	to *duckv1.Destination
-	// seen is what each of its reconciliations found: a URL or an error.
+	// seen has the result of each reconciliation: a URL or an error.
 	seen []string
 }
 
@@ -101,7 +101,7 @@ func (f *follower) results() []string {
 	return seen
 }
 
-// follow runs fn with a follower, in a bubble.
+// follow runs fn with a follower, in a synctest bubble.
 func follow(t *testing.T, options Options, objects []runtime.Object, to *duckv1.Destination, fn func(w *controllertest.Fixture, f *follower, retry func())) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -120,7 +120,7 @@ func follow(t *testing.T, options Options, objects []runtime.Object, to *duckv1.
 	})
 }
 
-// pass lets time pass in a bubble.
+// pass advances the time of a synctest bubble.
 func pass(d time.Duration) {
 	synctest.Wait()
 	<-time.After(d)

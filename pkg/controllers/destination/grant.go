@@ -33,7 +33,7 @@ func (g *grants) check(ref *duckv1.KReference, value string, exists bool) error 
 	return g.missing(ref)
 }
 
-// annotation is what an object of the host cluster says, which may be nil.
+// annotation returns AllowFromAnnotationKey of an object of the host cluster, which may be nil.
 func annotation(obj *unstructured.Unstructured) string {
 	if obj == nil {
 		return ""
@@ -51,8 +51,8 @@ func lists(value, namespace string) bool {
 	return false
 }
 
-// missing returns the error of a reference to another namespace that is not granted. It says the same whether or not there
-// is such an object: what another namespace has is not to be found out this way.
+// missing returns the error of a reference to another namespace that is not granted. Its text does not depend on whether
+// the object exists, so that it does not disclose the objects of other namespaces.
 func (g *grants) missing(ref *duckv1.KReference) *Unresolved {
 	return unresolved(ReasonNotGranted, "%s is in another namespace than %q. If it exists, its annotation %s has to list %q; "+
 		"the server's flag --allow-cross-namespace-destinations makes such references free",

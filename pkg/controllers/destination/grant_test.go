@@ -23,7 +23,7 @@ func TestGrants(t *testing.T) {
 		"prefix of a listed one":     {grants: grants{namespace: "her"}, value: "here", exists: true, denied: true},
 		"all namespaces":             {grants: grants{namespace: "here"}, value: "*", exists: true, granted: true},
 		"no grants needed":           {grants: grants{namespace: "here", all: true}, exists: true, granted: true},
-		"earlier refusal is kept":    {grants: grants{namespace: "here", denied: true}, value: "*", exists: true, granted: true, denied: true},
+		"an earlier denial is kept":  {grants: grants{namespace: "here", denied: true}, value: "*", exists: true, granted: true, denied: true},
 		"missing, earlier refusal":   {grants: grants{namespace: "here", denied: true}, denied: true},
 		"missing, no grants needed":  {grants: grants{namespace: "here", all: true}, granted: true},
 		"empty value, empty element": {grants: grants{namespace: "here"}, value: ",", exists: true, denied: true},

@@ -32,11 +32,11 @@ import (
 )
 
 const (
-	// patience is how long objects wait for the first list of a kind. Beyond it they are unresolved until it comes.
+	// patience bounds the wait for the first list of a kind. After that, references to the kind are unresolved until the list arrives.
 	patience = 2 * time.Second
-	// rediscovery is how often kinds that the host does not serve are looked for again: the host does not report new kinds.
+	// rediscovery is the interval of lookups of kinds that the host does not serve. The host does not report new kinds.
 	rediscovery = 30 * time.Second
-	// unused is how long a kind is watched after the last reference to it was removed.
+	// unused is the time that a kind is watched after the last reference to it was removed.
 	unused = time.Minute
 	// maxKinds bounds the kinds that are watched at a time.
 	maxKinds = 64
@@ -59,14 +59,14 @@ type Host struct {
 	Clock clock.PassiveClock
 }
 
-// hostKinds watches the kinds of the host that something refers to. Of Kubernetes' own kinds it watches core Services alone;
-// this server needs rights for all other kinds. Aggregated roles grant it addressable and channelable kinds.
+// hostKinds watches the kinds of the host that objects refer to. Of Kubernetes' own kinds it watches core Services only. This
+// server needs permissions for all other kinds; aggregated roles grant them for addressable and channelable kinds.
 type hostKinds struct {
 	Host
-	// ctx ends all watches, whichever object's reconciliation starts them.
+	// Canceling ctx ends all watches, regardless of the reconciliation that started them.
 	ctx context.Context
 
-	// mu guards what follows. It may be held when a Tracker's is taken, not the other way round.
+	// mu guards the fields below. A Tracker's mu may be locked while it is held, not vice versa.
 	mu       sync.Mutex
 	trackers []*Tracker
 	watched  map[schema.GroupVersionResource]*hostKind
@@ -85,8 +85,8 @@ func (h *hostKinds) subscribe(t *Tracker) {
 	h.trackers = append(h.trackers, t)
 }
 
-// builtIn reports whether a kind is one of Kubernetes' own. None but core Services can receive events, and some have as many
-// objects as a cluster has.
+// builtIn reports whether a kind is one of Kubernetes' own. Only core Services can receive events, and some of the other kinds
+// have very many objects.
 func builtIn(kind schema.GroupVersionKind) bool {
 	return !strings.Contains(kind.Group, ".") || strings.HasSuffix(kind.Group, ".k8s.io")
 }
@@ -122,7 +122,7 @@ func (h *hostKinds) get(ctx context.Context, ref *duckv1.KReference, refs *Refer
 	return watched.get(ctx, ref, name)
 }
 
-// mapping finds the resource of a kind. It fails with a no-match error only where the host does not serve the kind.
+// mapping finds the resource of a kind. It fails with a no-match error only if the host does not serve the kind.
 func (h *hostKinds) mapping(kind schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	mapping, err := h.Mapper.RESTMapping(kind.GroupKind(), kind.Version)
 	if meta.IsNoMatchError(err) && h.resetDue() {
@@ -179,7 +179,7 @@ func (h *hostKinds) watch(mapping *meta.RESTMapping) (*hostKind, error) {
 		}
 	}()
 	go func() {
-		// The informer's own list, not the handler's: that is complete before anything is read from it.
+		// This waits for the informer's list, not for the handler: reads need the complete list only.
 		if cache.WaitForCacheSync(ctx.Done(), k.informer.HasSynced) {
 			k.settle()
 			h.notify(func(t *Tracker) { t.kindChanged(kind) })
@@ -218,7 +218,7 @@ func (h *hostKinds) newKind(mapping *meta.RESTMapping) (*hostKind, error) {
 	return k, err
 }
 
-// unreferred stops to watch a kind after a while, if nothing refers to it by then.
+// unreferred stops watching a kind after a delay, unless an object refers to it by then.
 func (h *hostKinds) unreferred(kind schema.GroupKind) {
 	time.AfterFunc(unused, func() {
 		h.mu.Lock()
@@ -232,7 +232,7 @@ func (h *hostKinds) referred(kind schema.GroupKind) bool {
 	return slices.ContainsFunc(h.trackers, func(t *Tracker) bool { return t.refersTo(kind) })
 }
 
-// stop stops to watch some kinds, and reports whether there were any. mu is held.
+// stop stops watching some kinds, and reports whether any were watched. mu is held.
 func (h *hostKinds) stop(which func(k *hostKind) bool) (any bool) {
 	for resource, k := range h.watched {
 		if which(k) {
@@ -258,18 +258,18 @@ type hostKind struct {
 	kind     schema.GroupKind
 	cancel   context.CancelFunc
 	informer cache.SharedIndexInformer
-	// settled is closed once the kind was listed, or could not be for some time.
+	// settled is closed once the kind was listed, or could not be listed for some time.
 	settled chan struct{}
 	once    sync.Once
 
-	// mu guards err: why the latest list or watch failed.
+	// mu guards err, the error of the latest list or watch.
 	mu  sync.Mutex
 	err error
 }
 
 func (k *hostKind) settle() { k.once.Do(func() { close(k.settled) }) }
 
-// allowed returns once this server may list and watch the kind; false means that ctx ended before.
+// allowed returns once this server may list and watch the kind; false means that ctx was canceled before.
 func (k *hostKind) allowed(ctx context.Context, access authorizationclient.SelfSubjectAccessReviewInterface, resource schema.GroupVersionResource) bool {
 	if access == nil {
 		return true
@@ -306,16 +306,16 @@ func review(ctx context.Context, access authorizationclient.SelfSubjectAccessRev
 	return nil
 }
 
-// failed implements cache.WatchErrorHandlerWithContext. The informer tries again, with growing delay.
+// failed implements cache.WatchErrorHandlerWithContext. The informer retries with increasing delay.
 func (k *hostKind) failed(ctx context.Context, _ *cache.Reflector, err error) {
 	if errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) {
-		// Watches end like this every few minutes.
+		// Watches regularly end with this error.
 		return
 	}
 	k.fail(ctx, err)
 }
 
-// fail notes why the kind cannot be listed or watched, and logs each cause once.
+// fail records why the kind cannot be listed or watched, and logs each cause once.
 func (k *hostKind) fail(ctx context.Context, err error) {
 	k.mu.Lock()
 	known := k.err != nil && k.err.Error() == err.Error()
@@ -365,15 +365,15 @@ func (k *hostKind) fault(ref *duckv1.KReference) *Unresolved {
 	}
 }
 
-// kept are the fields that are read, of addressable objects, channels and core Services.
+// kept lists the fields that are read of addressable objects, senders of events, channels and core Services.
 var kept = map[string][]string{
 	"metadata": {"name", "namespace", "uid", "resourceVersion", "generation", "deletionTimestamp", "ownerReferences"},
 	"spec":     {"subscribers", "delivery", "type", "externalName"},
 	"status": {"address", "addresses", "conditions", "observedGeneration", "subscribers",
-		"deadLetterSinkUri", "deadLetterSinkCACerts", "deadLetterSinkAudience"},
+		"deadLetterSinkUri", "deadLetterSinkCACerts", "deadLetterSinkAudience", "auth"},
 }
 
-// trimmed returns an object with the fields that are kept.
+// trimmed returns an object with the fields in kept only.
 func trimmed(obj any) (any, error) {
 	whole, ok := obj.(*unstructured.Unstructured)
 	if !ok {

@@ -46,7 +46,7 @@ func addressed(url string) map[string]any {
 	return map[string]any{"address": map[string]any{"url": url}}
 }
 
-// growing is a mapper that knows the kind Sink from when it is reset.
+// growing is a mapper that has the kind Sink once it is reset.
 type growing struct {
 	*meta.DefaultRESTMapper
 	resets atomic.Int32
@@ -69,7 +69,7 @@ func toSink(name string) *duckv1.Destination {
 	return &duckv1.Destination{Ref: ref("example.com/v1", "Sink", name)}
 }
 
-// expect compares what a follower found.
+// expect compares the results of a follower.
 func expect(t *testing.T, f *follower, what string, want ...string) {
 	t.Helper()
 	if diff := cmp.Diff(want, f.results()); diff != "" {
@@ -77,7 +77,7 @@ func expect(t *testing.T, f *follower, what string, want ...string) {
 	}
 }
 
-// TestHost follows any Addressable of the host cluster (eventing Destination Resolution-1).
+// TestHost resolves any Addressable of the host cluster (eventing Destination Resolution-1).
 func TestHost(t *testing.T) {
 	client, host := newHost()
 	follow(t, Options{Host: host}, nil, toSink("mine"), func(_ *controllertest.Fixture, f *follower, _ func()) {
@@ -97,7 +97,7 @@ func TestHost(t *testing.T) {
 		}{
 			{"address", addressed("http://a"), "http://a"},
 			{"several", map[string]any{"addresses": []any{map[string]any{"name": "x", "url": "http://x"}, map[string]any{"url": "http://y"}}}, "http://x"},
-			{"both", map[string]any{"address": map[string]any{"url": "http://a"}, "addresses": []any{map[string]any{"url": "http://y"}}}, "http://a"},
+			{"both", map[string]any{"address": map[string]any{"url": "http://a"}, "addresses": []any{map[string]any{"url": "http://y"}}}, "http://y"},
 			{"no address", map[string]any{"phase": "Ready"}, `example.com/v1 Sink "default/mine" has no address in status.address.url yet`},
 			{"status is no object", "fine", `example.com/v1 Sink "default/mine" has a status that is no object`},
 			{"address is no object", map[string]any{"address": "http://a"},
@@ -133,7 +133,8 @@ func TestHostCoreService(t *testing.T) {
 	})
 }
 
-// TestHostForbidden reports the missing rights of the controllers, and resolves destinations once they have them (eventing RBAC Profile).
+// TestHostForbidden checks that missing permissions of the controllers are reported, and that destinations are resolved once they are
+// granted (eventing RBAC Profile).
 func TestHostForbidden(t *testing.T) {
 	client, host := newHost(newSink("mine", addressed("http://a")))
 	var granted atomic.Bool
@@ -162,7 +163,7 @@ func TestHostForbidden(t *testing.T) {
 	})
 }
 
-// TestHostForbiddenAndMissing looks again for an object that is not there, once it may be read.
+// TestHostForbiddenAndMissing checks that a missing object is looked up again once the controllers may read its kind.
 func TestHostForbiddenAndMissing(t *testing.T) {
 	client, host := newHost()
 	var granted atomic.Bool
@@ -177,7 +178,7 @@ func TestHostForbiddenAndMissing(t *testing.T) {
 	})
 }
 
-// TestHostSilent does not hold up others for a kind that the host does not answer for.
+// TestHostSilent checks that a kind for which the host does not respond does not delay others.
 func TestHostSilent(t *testing.T) {
 	client, host := newHost(newSink("mine", addressed("http://a")))
 	client.PrependReactor("list", "sinks", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -195,7 +196,7 @@ func TestHostSilent(t *testing.T) {
 	})
 }
 
-// TestHostUnknownKind looks again for a kind that the host does not serve yet.
+// TestHostUnknownKind checks that a kind that the host does not serve yet is looked up again.
 func TestHostUnknownKind(t *testing.T) {
 	_, host := newHost(newSink("mine", addressed("http://a")))
 	mapper := &growing{DefaultRESTMapper: meta.NewDefaultRESTMapper(nil)}
@@ -218,7 +219,7 @@ func TestHostUnknownKind(t *testing.T) {
 	})
 }
 
-// TestHostObject covers that a whole object is returned, or the reason why it cannot be.
+// TestHostObject checks that a complete object is returned, or the reason why it cannot be read.
 func TestHostObject(t *testing.T) {
 	refs := begin(t, controllertest.New(t), Options{})
 	_, err := refs.HostObject(t.Context(), ref("example.com/v1", "Sink", "mine"))
@@ -234,7 +235,7 @@ func TestHostObject(t *testing.T) {
 	}
 }
 
-// manyKinds is a host of many kinds, numbered, with one object each, and destinations for them.
+// manyKinds returns a host with many numbered kinds, with one object each, and destinations for them.
 func manyKinds(n int) (*fake.FakeDynamicClient, *Host, func(i int) *duckv1.Destination) {
 	mapper, lists := meta.NewDefaultRESTMapper(nil), map[schema.GroupVersionResource]string{}
 	var objects []runtime.Object
@@ -253,7 +254,7 @@ func manyKinds(n int) (*fake.FakeDynamicClient, *Host, func(i int) *duckv1.Desti
 	}
 }
 
-// watching returns the kinds that are watched.
+// watching returns the watched kinds.
 func watching(f *follower) int {
 	h := f.tracker.resolver.host
 	h.mu.Lock()
@@ -261,8 +262,7 @@ func watching(f *follower) int {
 	return len(h.watched)
 }
 
-// TestHostUnused stops watching a kind some time after the last reference to it was removed, and watches it again when something
-// does.
+// TestHostUnused checks that the watch of a kind stops some time after the last reference to it was removed, and starts again with a new reference.
 func TestHostUnused(t *testing.T) {
 	client, host, to := manyKinds(2)
 	var watches, ended atomic.Int32
@@ -290,7 +290,7 @@ func TestHostUnused(t *testing.T) {
 		if n := watching(f); n != 1 || ended.Load() != 1 {
 			t.Errorf("%d kinds are watched and %d watches have ended, want 1 and 1", n, ended.Load())
 		}
-		// What comes back in time is not stopped.
+		// A watch with a new reference before that is not stopped.
 		f.refer(nil)
 		retry()
 		pass(unused / 2)
@@ -323,7 +323,8 @@ func (c *counted) Stop() {
 	c.Interface.Stop()
 }
 
-// TestHostTooManyKinds bounds the kinds that are watched, says so, and continues once fewer are watched.
+// TestHostTooManyKinds checks that the number of watched kinds is bounded, that exceeding it is reported, and that further kinds are
+// watched once fewer are.
 func TestHostTooManyKinds(t *testing.T) {
 	_, host, to := manyKinds(maxKinds + 1)
 	follow(t, Options{Host: host}, nil, nil, func(_ *controllertest.Fixture, f *follower, retry func()) {
@@ -348,12 +349,12 @@ func TestHostTooManyKinds(t *testing.T) {
 		others.Forget(referrer)
 		pass(rediscovery + time.Second)
 		if seen := f.results(); len(seen) == 0 || seen[len(seen)-1] != "http://64" {
-			t.Errorf("with room: got %q", seen)
+			t.Errorf("below the limit: got %q", seen)
 		}
 	})
 }
 
-// TestHostBuiltIn never watches Kubernetes' own kinds, of which there may be many objects, but for core Services.
+// TestHostBuiltIn checks that Kubernetes' own kinds except core Services are never watched, because they may have many objects.
 func TestHostBuiltIn(t *testing.T) {
 	client, host := newHost()
 	refs := begin(t, controllertest.New(t), Options{Host: host})
@@ -380,7 +381,7 @@ func TestHostBuiltIn(t *testing.T) {
 	}
 }
 
-// TestHostAccess watches a kind only where this server may, and from when it may.
+// TestHostAccess checks that a kind is watched only once this server has the permission.
 func TestHostAccess(t *testing.T) {
 	client, host := newHost(newSink("mine", addressed("http://a")))
 	var verbs atomic.Value
@@ -420,7 +421,7 @@ func TestHostAccess(t *testing.T) {
 			pass(time.Minute)
 			last("may only "+may, "cannot be read", `duck.knative.dev/addressable: "true"`, `resource "sinks" in API group "example.com"`)
 			if n := len(client.Actions()); n > 0 {
-				t.Errorf("it was listed without the right to: %v", client.Actions())
+				t.Errorf("it was listed without permission: %v", client.Actions())
 			}
 		}
 		verbs.Store("list watch")
@@ -429,7 +430,7 @@ func TestHostAccess(t *testing.T) {
 	})
 }
 
-// TestHostDiscoveryFails takes no kind for one that does not exist because its server does not answer.
+// TestHostDiscoveryFails checks that a kind whose server does not respond is not reported as missing.
 func TestHostDiscoveryFails(t *testing.T) {
 	_, host := newHost()
 	host.Mapper = meta.NewDefaultRESTMapper(nil)
@@ -451,7 +452,7 @@ func TestHostDiscoveryFails(t *testing.T) {
 	}
 }
 
-// kindsOf answers for the kinds of a group with an error.
+// kindsOf fails requests for the kinds of a group.
 type kindsOf struct{ err error }
 
 func (k kindsOf) ServerResourcesForGroupVersion(string) (*metav1.APIResourceList, error) {
@@ -466,7 +467,7 @@ func (kindsOf) ServerPreferredNamespacedResources() ([]*metav1.APIResourceList, 
 	return nil, nil
 }
 
-// TestTrimmed keeps only the fields that are read, so that the memory of an object does not grow with the others.
+// TestTrimmed checks that only the fields that are read are kept, so that the memory of an object does not grow with the others.
 func TestTrimmed(t *testing.T) {
 	large := strings.Repeat("x", 1<<20)
 	whole := newSink("mine", map[string]any{

@@ -12,8 +12,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestLookup finds a kind in the version asked for, or in another one. Only a cluster that does not serve the kind makes it not
-// found; everything else is an error.
+// TestLookup finds a kind in the requested version, or in another one. It is not found only if the cluster does not serve it;
+// other failures are errors.
 func TestLookup(t *testing.T) {
 	const (
 		group   = `{"kind":"APIGroup","apiVersion":"v1","name":"example.com","versions":[{"groupVersion":"example.com/v2","version":"v2"},{"groupVersion":"example.com/v1","version":"v1"}]}`

@@ -17,8 +17,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
 )
 
-// coreObject is a core Service of the host; externalName is empty for one with Pods of its own, allow for one that no other namespace
-// else may name.
+// coreObject returns a core Service of the host; externalName is empty for one with its own Pods, allow for one that other namespaces
+// may not refer to.
 func coreObject(namespace, name, allow, externalName string) *unstructured.Unstructured {
 	obj := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
 	obj.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Service"})
@@ -33,7 +33,7 @@ func coreObject(namespace, name, allow, externalName string) *unstructured.Unstr
 	return obj
 }
 
-// TestURLOfAnotherNamespace needs the same grant for a URL as for a reference, however the URL is written.
+// TestURLOfAnotherNamespace checks that a URL needs the same grant as a reference, in each notation.
 func TestURLOfAnotherNamespace(t *testing.T) {
 	const ingress, gateway = "broker-ingress.system.svc.cluster.local", "gateway-internal.system.svc.cluster.local"
 	_, host := newHost(
@@ -60,11 +60,11 @@ func TestURLOfAnotherNamespace(t *testing.T) {
 		uri  string
 		want string
 	}{
-		// Names of this namespace and from outside.
+		// Names in this namespace and outside of the cluster.
 		{"http://mine.default.svc.cluster.local/", none}, {"http://mine.default", none}, {"http://absent.default.svc", none},
 		{"http://example.com/", none}, {"https://www.example.com:8443/a?b", none}, {"http://closed.svc.example.com", none},
 		{"http://10.0.0.1/other/b", none}, {"http://[fd00::1]:80/", none}, {"http://localhost:8080/", none}, {"http://a.other.localhost/", none},
-		// All the ways to write one name.
+		// All notations of one name.
 		{"http://closed.other.svc.cluster.local/", notGranted}, {"http://closed.other.svc/", notGranted}, {"http://closed.other/", notGranted},
 		{"https://closed.other.svc:8443/a", notGranted}, {"http://CLOSED.Other.SVC.Cluster.Local", notGranted}, {"http://closed.other.svc.cluster.local./", notGranted},
 		{"http://closed.other.", notGranted}, {"http://user:password@closed.other.svc/", notGranted}, {"http://closed。other。svc/", notGranted},
@@ -87,7 +87,7 @@ func TestURLOfAnotherNamespace(t *testing.T) {
 		{"http://" + ingress + "/other/absent", notGranted}, {"http://" + ingress + "/other/granting", none}, {"http://" + ingress + "/channels/other/c", notGranted},
 		{"http://" + ingress + "/", notGranted},
 		{"http://c-kn-channel.default.svc/other/b", notGranted}, {"http://c-kn-channel.default.svc/default/b", none}, {"http://d-kn-channel.other.svc/other/b", notGranted},
-		// Services that stand for another name.
+		// Services that are aliases.
 		{"http://alias.default.svc/", notGranted}, {"http://second.default.svc/", notGranted}, {"http://to-open.default", none},
 		{"http://outside.default.svc/", none}, {"http://to-ingress.default.svc/other/b", notGranted}, {"http://to-ingress.default.svc/default/b", none},
 		{"http://self.default.svc/", invalid},
@@ -101,13 +101,12 @@ func TestURLOfAnotherNamespace(t *testing.T) {
 			t.Errorf("%s: %q %v, want %q", tt.uri, fault.Reason, err, tt.want)
 		}
 		if got, err := free.Resolve(t.Context(), &duckv1.Destination{URI: tt.uri}); err != nil || got.URL != tt.uri {
-			t.Errorf("%s, where namespaces are not kept apart: %q, %v", tt.uri, got.URL, err)
+			t.Errorf("%s, without required grants: %q, %v", tt.uri, got.URL, err)
 		}
 	}
 }
 
-// TestURLWithReference holds a path to the rule that is relative to what a reference names, and a reference to a Service
-// that stands for another name.
+// TestURLWithReference checks the grant for a path relative to a reference, and for a reference to a Service that is an alias.
 func TestURLWithReference(t *testing.T) {
 	const ingress = "broker-ingress.system.svc.cluster.local"
 	_, host := newHost(coreObject("default", "alias", "", "closed.other.svc.cluster.local"), coreObject("other", "closed", "", ""),
@@ -137,7 +136,7 @@ func TestURLWithReference(t *testing.T) {
 	}
 }
 
-// TestURLFollowsGrant resolves a URL again when the grant is added or removed, and when a Service of the name is created.
+// TestURLFollowsGrant checks that a URL is resolved again when the grant is added or removed, and when a Service with the name is created.
 func TestURLFollowsGrant(t *testing.T) {
 	client, host := newHost(coreObject("other", "web", "", ""))
 	services := client.Resource(core).Namespace("other")
@@ -161,13 +160,13 @@ func TestURLFollowsGrant(t *testing.T) {
 		must(services.Update(t.Context(), coreObject("other", "web", "", ""), metav1.UpdateOptions{}))
 		last("withdrawn", denied)
 		must(nil, services.Delete(t.Context(), "web", metav1.DeleteOptions{}))
-		last("no Service any more", "http://web.other/")
+		last("the Service is deleted", "http://web.other/")
 		must(services.Create(t.Context(), coreObject("other", "web", "", ""), metav1.CreateOptions{}))
 		last("a Service again", denied)
 	})
 }
 
-// TestURLUnavailable does not send events to a name before it is known whose it is.
+// TestURLUnavailable checks that events are not sent to a name before its owner is known.
 func TestURLUnavailable(t *testing.T) {
 	client, host := newHost()
 	client.PrependReactor("list", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -204,7 +203,7 @@ func TestServicesOf(t *testing.T) {
 	}
 }
 
-// TestCoreServiceWithCertificates is reached by https.
+// TestCoreServiceWithCertificates checks that such a Service has an https URL.
 func TestCoreServiceWithCertificates(t *testing.T) {
 	_, host := newHost(coreObject("default", "web", "", ""))
 	for name, o := range map[string]Options{"with a host": {Host: host}, "without": {}} {

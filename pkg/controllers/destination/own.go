@@ -9,21 +9,27 @@ import (
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	servingv1beta1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1beta1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions"
 )
 
-// ownKinds are the kinds of this server. Those without an address can be waited for.
+// ownKinds returns the kinds of this server, including kinds without an address, whose readiness other objects may depend on.
 func ownKinds(informers externalversions.SharedInformerFactory) map[schema.GroupVersionKind]ownKind {
 	serving, eventing, messaging := informers.Serving().V1(), informers.Eventing().V1(), informers.Messaging().V1()
 	return map[schema.GroupVersionKind]ownKind{
-		servingv1.SchemeGroupVersion.WithKind("Service"):        kindOf(serving.Services().Informer(), func(o *servingv1.Service) *duckv1.Addressable { return o.Status.Address }),
-		servingv1.SchemeGroupVersion.WithKind("Route"):          kindOf(serving.Routes().Informer(), func(o *servingv1.Route) *duckv1.Addressable { return o.Status.Address }),
+		servingv1.SchemeGroupVersion.WithKind("Service"): kindOf(serving.Services().Informer(), func(o *servingv1.Service) duckv1.AddressStatus {
+			return duckv1.AddressStatus{Address: o.Status.Address}
+		}),
+		servingv1.SchemeGroupVersion.WithKind("Route"): kindOf(serving.Routes().Informer(), func(o *servingv1.Route) duckv1.AddressStatus { return duckv1.AddressStatus{Address: o.Status.Address} }),
+		servingv1beta1.SchemeGroupVersion.WithKind("DomainMapping"): kindOf(informers.Serving().V1beta1().DomainMappings().Informer(), func(o *servingv1beta1.DomainMapping) duckv1.AddressStatus {
+			return duckv1.AddressStatus{Address: o.Status.Address}
+		}),
 		servingv1.SchemeGroupVersion.WithKind("Configuration"):  kindOf(serving.Configurations().Informer(), unaddressed[*servingv1.Configuration]),
 		servingv1.SchemeGroupVersion.WithKind("Revision"):       kindOf(serving.Revisions().Informer(), unaddressed[*servingv1.Revision]),
-		eventingv1.SchemeGroupVersion.WithKind("Broker"):        kindOf(eventing.Brokers().Informer(), func(o *eventingv1.Broker) *duckv1.Addressable { return o.Status.Address }),
+		eventingv1.SchemeGroupVersion.WithKind("Broker"):        kindOf(eventing.Brokers().Informer(), func(o *eventingv1.Broker) duckv1.AddressStatus { return o.Status.AddressStatus }),
 		eventingv1.SchemeGroupVersion.WithKind("Trigger"):       kindOf(eventing.Triggers().Informer(), unaddressed[*eventingv1.Trigger]),
-		messagingv1.SchemeGroupVersion.WithKind("Channel"):      kindOf(messaging.Channels().Informer(), func(o *messagingv1.Channel) *duckv1.Addressable { return o.Status.Address }),
+		messagingv1.SchemeGroupVersion.WithKind("Channel"):      kindOf(messaging.Channels().Informer(), func(o *messagingv1.Channel) duckv1.AddressStatus { return o.Status.AddressStatus }),
 		messagingv1.SchemeGroupVersion.WithKind("Subscription"): kindOf(messaging.Subscriptions().Informer(), unaddressed[*messagingv1.Subscription]),
 	}
 }
@@ -47,15 +53,16 @@ func (k ownKind) get(ref *duckv1.KReference, name types.NamespacedName) (state, 
 	return found, nil
 }
 
-func kindOf[O reconciler.Object](informer cache.SharedIndexInformer, addressOf func(O) *duckv1.Addressable) ownKind {
+func kindOf[O reconciler.Object](informer cache.SharedIndexInformer, addressOf func(O) duckv1.AddressStatus) ownKind {
 	return ownKind{informer: informer, read: func(obj any) (state, bool) {
 		o, ok := obj.(O)
 		if !ok {
 			return state{}, false
 		}
-		return state{address: addressOf(o), ready: reconciler.Ready(o), granted: o.GetAnnotations()[AllowFromAnnotationKey]}, true
+		at := addressOf(o)
+		return state{address: at.Address, addresses: at.Addresses, ready: reconciler.Ready(o), granted: o.GetAnnotations()[AllowFromAnnotationKey]}, true
 	}}
 }
 
-// unaddressed returns the address of objects of kinds without one.
-func unaddressed[O reconciler.Object](O) *duckv1.Addressable { return nil }
+// unaddressed returns the empty address of objects of kinds without one.
+func unaddressed[O reconciler.Object](O) duckv1.AddressStatus { return duckv1.AddressStatus{} }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -40,8 +41,8 @@ func (refs *References) End() {
 	}
 }
 
-// Resolve returns the absolute http or https URL of a destination, with the certificates and the audience that go
-// with it. It fails with *Unresolved if the destination has none, and with another error if that could not be found out.
+// Resolve returns the absolute http or https URL of a destination, with its certificates and audience. It fails with *Unresolved if the
+// destination has no address, and with another error if that could not be determined.
 func (refs *References) Resolve(ctx context.Context, d *duckv1.Destination) (duckv1.Addressable, error) {
 	if d.Ref == nil {
 		return refs.absolute(ctx, d)
@@ -68,7 +69,7 @@ func (refs *References) Resolve(ctx context.Context, d *duckv1.Destination) (duc
 		resolved.URL = base.String()
 	}
 	if d.URI != "" || isCoreService(ref) {
-		// The path may name what the object does not, and a Service may stand for another name.
+		// The path may name another object, and a Service may be an alias of another name.
 		if err := checkURL(ctx, refs, base); err != nil {
 			return duckv1.Addressable{}, err
 		}
@@ -112,7 +113,7 @@ func (refs *References) get(ctx context.Context, ref *duckv1.KReference) (state,
 	name := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
 	kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
 	if own, ok := r.own[kind]; ok {
-		// Recorded before it is read: a change in between is not missed.
+		// The reference is recorded before the read, so that no change in between is missed.
 		refs.add(object{kind: kind.GroupKind(), name: name})
 		found, err := own.get(ref, name)
 		if denied := refs.grants.check(ref, found.granted, err == nil); denied != nil {
@@ -153,8 +154,7 @@ func (refs *References) qualified(ref *duckv1.KReference) *duckv1.KReference {
 	return &named
 }
 
-// Ready returns the Ready condition that an object has for its present generation, or nil if it has none. It fails
-// with *Unresolved if there is no such object.
+// Ready returns the Ready condition of an object's current generation, or nil if it has none. It fails with *Unresolved if the object does not exist.
 func (refs *References) Ready(ctx context.Context, ref *duckv1.KReference) (*duckv1.Condition, error) {
 	found, err := refs.get(ctx, refs.qualified(ref))
 	return found.ready, err
@@ -204,7 +204,7 @@ func (refs *References) add(o object) {
 	refs.tracker.add(o, refs.referrer)
 }
 
-// retry enqueues the referrer after a while, although the host does not report a change then.
+// retry enqueues the referrer after a delay, because the host reports no change.
 func (refs *References) retry() { refs.tracker.queue.EnqueueAfter(refs.referrer, rediscovery) }
 
 // parse parses a URL that events can be sent to.
@@ -219,7 +219,7 @@ func parse(address string) (*url.URL, error) {
 	return u, nil
 }
 
-// join is the certificates of both.
+// join concatenates the certificates of both.
 func join(a, b *string) *string {
 	switch {
 	case ptr.Deref(a, "") == "":
@@ -232,4 +232,54 @@ func join(a, b *string) *string {
 
 func isCoreService(ref *duckv1.KReference) bool {
 	return ref.APIVersion == "v1" && ref.Kind == "Service"
+}
+
+// Senders returns the names of the ServiceAccounts in status.auth of an object, with which it sends events. The referrer is reconciled when
+// they change. A reference to another namespace needs no grant: it gives the object nothing but the permission to send. Senders fails
+// with *Unresolved as Resolve does, and if the object has no ServiceAccount.
+func (refs *References) Senders(ctx context.Context, ref *duckv1.KReference) ([]string, error) {
+	ref = refs.qualified(ref)
+	obj, err := refs.object(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	auth, _, err := unstructured.NestedMap(obj, "status", "auth")
+	if err != nil {
+		return nil, unresolved(ReasonInvalid, "%s has a status.auth that is no object", describe(ref))
+	}
+	var names []string
+	if name, _, err := unstructured.NestedString(auth, "serviceAccountName"); err == nil && name != "" {
+		names = append(names, name)
+	}
+	if more, _, err := unstructured.NestedStringSlice(auth, "serviceAccountNames"); err == nil {
+		names = append(names, more...)
+	}
+	if len(names) == 0 {
+		return nil, unresolved(ReasonNotFound, "%s has no ServiceAccount in status.auth", describe(ref))
+	}
+	return names, nil
+}
+
+// object returns the content of an object, and enqueues the referrer when it changes.
+func (refs *References) object(ctx context.Context, ref *duckv1.KReference) (map[string]any, error) {
+	r := refs.tracker.resolver
+	kind := schema.FromAPIVersionAndKind(ref.APIVersion, ref.Kind)
+	own, ok := r.own[kind]
+	if !ok {
+		found, err := refs.HostObject(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		return found.Object, nil
+	}
+	name := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+	refs.add(object{kind: kind.GroupKind(), name: name})
+	obj, found, err := own.informer.GetIndexer().GetByKey(name.String())
+	if err != nil {
+		return nil, err
+	}
+	if !found {
+		return nil, unresolved(ReasonNotFound, "%s does not exist", describe(ref))
+	}
+	return runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
 }

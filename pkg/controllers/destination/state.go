@@ -10,25 +10,25 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 )
 
-// state is what matters of an object that is referred to. It shares memory with the object.
+// state is the part of a referenced object that references depend on. It shares memory with the object.
 type state struct {
-	// address is nil, and addresses are empty, where the object has none.
+	// address is nil, and addresses are empty, if the object has none.
 	address   *duckv1.Addressable
 	addresses []duckv1.Addressable
-	// ready is the Ready condition of the object's present generation, or nil.
+	// ready is the Ready condition of the object's current generation, or nil.
 	ready *duckv1.Condition
-	// granted are the other namespaces whose objects may refer to this one, as AllowFromAnnotationKey has them.
+	// granted are the other namespaces whose objects may refer to this one, by AllowFromAnnotationKey.
 	granted string
 }
 
-// pick returns the address that a reference asks for: the one of that name, or status.address, or the first of
-// status.addresses.
+// pick returns the address that a reference requests: the one with its name, or the first of status.addresses,
+// or status.address.
 func (s state) pick(ref *duckv1.KReference) (duckv1.Addressable, error) {
-	all := s.addresses
+	all := slices.Clone(s.addresses)
 	if s.address != nil {
-		all = append([]duckv1.Addressable{*s.address}, all...)
+		all = append(all, *s.address)
 	}
-	all = slices.DeleteFunc(slices.Clone(all), func(a duckv1.Addressable) bool { return a.URL == "" })
+	all = slices.DeleteFunc(all, func(a duckv1.Addressable) bool { return a.URL == "" })
 	if ref.Address != nil {
 		i := slices.IndexFunc(all, func(a duckv1.Addressable) bool { return ptr.Deref(a.Name, "") == *ref.Address })
 		if i < 0 {
@@ -57,11 +57,11 @@ func stateOf(ref *duckv1.KReference, obj *unstructured.Unstructured) (state, err
 	}
 	var status duckv1.Status
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, &status); err != nil {
-		// Conditions of a form of their own say nothing about the address.
+		// Conditions in another form do not affect the address.
 		status = duckv1.Status{}
 	}
 	found := state{address: addresses.Address, addresses: addresses.Addresses}
-	// Not every kind tells the generation it observed.
+	// Not every kind reports the generation it observed.
 	if status.ObservedGeneration == 0 || status.ObservedGeneration == obj.GetGeneration() {
 		found.ready = status.Conditions.Get(duckv1.ConditionReady)
 	}

@@ -27,7 +27,7 @@ type Tracker struct {
 	resolver *Resolver
 	queue    Queue
 
-	// mu guards what follows, which is the same relation seen from both ends.
+	// mu guards the fields below, which hold the same relation in both directions.
 	mu        sync.Mutex
 	referrers map[object]sets.Set[types.NamespacedName]
 	objects   map[types.NamespacedName]sets.Set[object]
@@ -45,8 +45,8 @@ func newTracker(r *Resolver, queue Queue) *Tracker {
 	}
 }
 
-// Begin starts to collect the references of an object. References without a namespace are to the object's own one. Earlier
-// references remain until End.
+// Begin starts collecting the references of an object. References without a namespace refer to objects of its namespace.
+// Earlier references remain until End.
 func (t *Tracker) Begin(referrer types.NamespacedName) *References {
 	return &References{
 		tracker: t, referrer: referrer, seen: sets.New[object](),
@@ -61,7 +61,7 @@ func (t *Tracker) refersTo(kind schema.GroupKind) bool {
 	return t.kinds[kind] > 0
 }
 
-// Forget drops all references of an object that is gone.
+// Forget drops all references of a deleted object.
 func (t *Tracker) Forget(referrer types.NamespacedName) { t.Begin(referrer).End() }
 
 // add enqueues a referrer whenever an object changes from now on.
@@ -79,7 +79,7 @@ func (t *Tracker) add(o object, referrer types.NamespacedName) {
 	t.objects[referrer].Insert(o)
 }
 
-// retain drops the references of a referrer to other objects than some. It returns the kinds that nothing refers to anymore.
+// retain drops the references of a referrer except to the given objects. It returns the kinds without any remaining references.
 func (t *Tracker) retain(referrer types.NamespacedName, some sets.Set[object]) sets.Set[schema.GroupKind] {
 	t.mu.Lock()
 	defer t.mu.Unlock()

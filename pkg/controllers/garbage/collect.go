@@ -15,7 +15,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
-// Reconcile deletes an object whose owners are all gone, and removes the finalizer of an object that waited for its dependents.
+// Reconcile deletes an object whose owners no longer exist, and removes the finalizer of an object that waited for its dependents.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) (reconciler.Result, error) {
 	k, name := r.split(request.Key)
 	if k == nil || !request.Writes {
@@ -36,7 +36,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 	}
 }
 
-// ownership is what an owner means to its dependent.
+// ownership is the effect of an owner on its dependents.
 type ownership int
 
 const (
@@ -44,11 +44,11 @@ const (
 	solid ownership = iota
 	// waiting owners are deleted in the foreground: after their dependents.
 	waiting
-	// absent owners are gone.
+	// absent owners do not exist.
 	absent
 )
 
-// collect deletes an object that no owner keeps. If some keep it and others do not, it forgets the latter.
+// collect deletes an object that no owner keeps. If only some owners keep it, collect removes the references to the others.
 func (r *Reconciler) collect(ctx context.Context, k *kind, obj metav1.Object) error {
 	references := obj.GetOwnerReferences()
 	if len(references) == 0 {
@@ -76,8 +76,8 @@ func (r *Reconciler) collect(ctx context.Context, k *kind, obj metav1.Object) er
 	}
 }
 
-// ownership looks an owner up, at the server if the informer does not know it. Owners of kinds that this server
-// does not serve belong to other collectors, and count as solid.
+// ownership looks up an owner, at the server if the informer does not have it. Owners of kinds that this server does not serve
+// belong to other collectors, and count as solid.
 func (r *Reconciler) ownership(ctx context.Context, namespace string, reference metav1.OwnerReference) (ownership, error) {
 	k := r.kindOf(reference)
 	if k == nil {
@@ -105,8 +105,8 @@ func (r *Reconciler) ownership(ctx context.Context, namespace string, reference 
 	return solid, nil
 }
 
-// remove deletes an object as it was seen. If its owner waits for it, it waits for its own dependents in turn,
-// unless one of those waits already: then they own each other in a circle.
+// remove deletes the observed version of an object. If an owner waits for the object, its deletion waits for its own dependents
+// too, unless one of them waits already: then the objects own each other in a cycle.
 func (r *Reconciler) remove(ctx context.Context, k *kind, obj metav1.Object, awaited bool) error {
 	dependents, circle := false, false
 	r.eachDependent(obj.GetUID(), func(_ *kind, dependent metav1.Object) bool {
@@ -132,8 +132,8 @@ func (r *Reconciler) remove(ctx context.Context, k *kind, obj metav1.Object, awa
 	return nil
 }
 
-// finish lets an object go that is deleted in the foreground, once no dependent blocks that. Its dependents are
-// collected on their own, and their end brings it back here.
+// finish removes the finalizer of an object that is deleted in the foreground, once no dependent blocks the deletion. Its
+// dependents are collected separately, and their deletion enqueues the object.
 func (r *Reconciler) finish(ctx context.Context, k *kind, obj metav1.Object) error {
 	blocked := false
 	r.eachDependent(obj.GetUID(), func(_ *kind, dependent metav1.Object) bool {
@@ -146,8 +146,8 @@ func (r *Reconciler) finish(ctx context.Context, k *kind, obj metav1.Object) err
 	return r.dropFinalizer(ctx, k, obj, metav1.FinalizerDeleteDependents)
 }
 
-// orphan has the dependents of an object forget it, and lets it go then. It asks the server for them: one that
-// the informers do not know yet would be deleted for want of its owner.
+// orphan removes the references of the dependents to an object, and then its finalizer. It lists the dependents at the server,
+// because a dependent that the informers do not have yet would be deleted when its owner no longer exists.
 func (r *Reconciler) orphan(ctx context.Context, k *kind, obj metav1.Object) error {
 	var errs []error
 	for _, of := range r.kinds {
@@ -175,7 +175,7 @@ func (r *Reconciler) dropFinalizer(ctx context.Context, k *kind, obj metav1.Obje
 	return r.patch(ctx, k, obj, "finalizers", left)
 }
 
-// patch replaces a list of an object's metadata, if the object is still as it was seen.
+// patch replaces a list of an object's metadata, unless the object has changed since it was observed.
 func (r *Reconciler) patch(ctx context.Context, k *kind, obj metav1.Object, field string, value any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":             obj.GetUID(),

@@ -1,5 +1,5 @@
-// Package garbage deletes objects whose owners are gone. It replaces the garbage collector of a cluster in a standalone server (serving
-// 7.0.1-4).
+// Package garbage deletes objects whose owners no longer exist. It replaces the garbage collector of a cluster in a standalone server
+// (serving 7.0.1-4).
 package garbage
 
 import (
@@ -14,12 +14,14 @@ import (
 	"k8s.io/utils/lru"
 
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	servingv1beta1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1beta1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
-// absentOwners bounds how many owners are remembered to be gone. UIDs never come back.
+// absentOwners bounds the number of remembered owners that do not exist. UIDs are never reused.
 const absentOwners = 1000
 
 // Resource is a kind whose objects own others, or are owned.
@@ -38,8 +40,10 @@ func Resources() []Resource {
 		{servingv1.SchemeGroupVersion.WithResource("configurations"), "Configuration"},
 		{servingv1.SchemeGroupVersion.WithResource("revisions"), "Revision"},
 		{servingv1.SchemeGroupVersion.WithResource("routes"), "Route"},
+		{servingv1beta1.SchemeGroupVersion.WithResource("domainmappings"), "DomainMapping"},
 		{eventingv1.SchemeGroupVersion.WithResource("brokers"), "Broker"},
 		{eventingv1.SchemeGroupVersion.WithResource("triggers"), "Trigger"},
+		{eventingv1alpha1.SchemeGroupVersion.WithResource("eventpolicies"), "EventPolicy"},
 		{messagingv1.SchemeGroupVersion.WithResource("channels"), "Channel"},
 		{messagingv1.SchemeGroupVersion.WithResource("subscriptions"), "Subscription"},
 	}
@@ -62,7 +66,7 @@ type Reconciler struct {
 	absent *lru.Cache
 }
 
-// New returns the collector of the objects of some resources, each of which must have an informer.
+// New returns the collector of the objects of some resources. Each resource must have an informer.
 func New(client metadata.Interface, informerOf Informers, resources []Resource) (*reconciler.Controller, error) {
 	r := newReconciler(client)
 	controller := reconciler.New("garbage", r)
@@ -107,15 +111,14 @@ func (k *kind) key(namespace, name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: k.GroupResource().String() + "/" + name}
 }
 
-// split returns the kind and the name that a key stands for, or nil.
+// split returns the kind and the name in a key, or nil.
 func (r *Reconciler) split(key types.NamespacedName) (*kind, string) {
 	resource, name, _ := strings.Cut(key.Name, "/")
 	return r.byResource[resource], name
 }
 
-// concerned returns a function that gives the keys of the objects for which a change of an object of a kind
-// makes a difference: itself, its dependents once it is gone or waits for them to go, and its owners while
-// these wait for it.
+// concerned returns a function that returns the keys of the objects that a change of an object of a kind affects: the object itself,
+// its dependents once it is deleted or waits for their deletion, and its owners while they wait for its deletion.
 func (r *Reconciler) concerned(k *kind) func(metav1.Object) []types.NamespacedName {
 	return func(obj metav1.Object) []types.NamespacedName {
 		var keys []types.NamespacedName

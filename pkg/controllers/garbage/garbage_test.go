@@ -23,7 +23,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/internal/controllertest"
 )
 
-// object is one of the served kinds with owners; its UID is kind/name.
+// object returns an object of a served kind with owners; its UID is kind/name.
 func object(kind, name string, owners ...metav1.OwnerReference) *metav1.PartialObjectMetadata {
 	return &metav1.PartialObjectMetadata{
 		TypeMeta: metav1.TypeMeta{APIVersion: servingv1.SchemeGroupVersion.String(), Kind: kind},
@@ -33,7 +33,7 @@ func object(kind, name string, owners ...metav1.OwnerReference) *metav1.PartialO
 	}
 }
 
-// terminating is an object that is being deleted and has a finalizer.
+// terminating returns an object that is being deleted and has a finalizer.
 func terminating(finalizer string, obj *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
 	obj.DeletionTimestamp = ptr.To(metav1.Unix(1, 0))
 	obj.Finalizers = []string{finalizer, "example.com/mine"}
@@ -48,7 +48,7 @@ func ref(kind, name string) metav1.OwnerReference {
 	}
 }
 
-// foreign refers to an object of a kind that is not served here.
+// foreign refers to an object of a kind that this server does not serve.
 func foreign() metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "v1", Kind: "ConfigMap", Name: "x", UID: "x"}
 }
@@ -106,8 +106,8 @@ func (w fixture) writes(t *testing.T) []string {
 	return writes
 }
 
-// An object is deleted once no owner keeps it, which the server confirms (serving 7.0.1-4), and let go by owners
-// that are gone as long as others keep it.
+// An object is deleted once no owner keeps it, which the server confirms (serving 7.0.1-4). While others keep it, its references to
+// deleted owners are removed.
 func TestCollect(t *testing.T) {
 	type objects = []*metav1.PartialObjectMetadata
 	service, configuration := object("Service", "a"), object("Configuration", "a", ref("Service", "a"))
@@ -120,23 +120,23 @@ func TestCollect(t *testing.T) {
 		stored, unknown objects
 		want            []string
 	}{
-		"owner there":                 {configuration, objects{service}, nil, nil},
-		"owner gone":                  {configuration, nil, nil, []string{"delete configurations a Background"}},
-		"owner gone, name taken":      {configuration, objects{recreated}, nil, []string{"delete configurations a Background"}},
-		"owner not known yet":         {configuration, nil, objects{service}, nil},
-		"owner is not served here":    {object("Configuration", "a", foreign()), nil, nil, nil},
-		"no owner":                    {object("Configuration", "a"), nil, nil, nil},
-		"one owner of two is gone":    {object("Route", "a", ref("Service", "b"), foreign()), nil, nil, []string{`patch routes a {"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}],"resourceVersion":"1","uid":"Route/a"}}`}},
-		"both owners are gone":        {object("Route", "a", ref("Service", "b"), ref("Configuration", "b")), nil, nil, []string{"delete routes a Background"}},
-		"its dependents are orphaned": {orphaning, nil, nil, []string{"delete configurations a Orphan"}},
+		"owner there":                        {configuration, objects{service}, nil, nil},
+		"owner gone":                         {configuration, nil, nil, []string{"delete configurations a Background"}},
+		"owner deleted, name in use":         {configuration, objects{recreated}, nil, []string{"delete configurations a Background"}},
+		"owner not in the informer yet":      {configuration, nil, objects{service}, nil},
+		"owner of a kind that is not served": {object("Configuration", "a", foreign()), nil, nil, nil},
+		"no owner":                           {object("Configuration", "a"), nil, nil, nil},
+		"one owner of two is deleted":        {object("Route", "a", ref("Service", "b"), foreign()), nil, nil, []string{`patch routes a {"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"x","uid":"x"}],"resourceVersion":"1","uid":"Route/a"}}`}},
+		"both owners are deleted":            {object("Route", "a", ref("Service", "b"), ref("Configuration", "b")), nil, nil, []string{"delete routes a Background"}},
+		"its dependents are orphaned":        {orphaning, nil, nil, []string{"delete configurations a Orphan"}},
 		"owner waits for it": {configuration, objects{terminating(metav1.FinalizerDeleteDependents, object("Service", "a"))}, nil,
 			[]string{"delete configurations a Background"}},
 		"owner waits for it and its dependents": {configuration, objects{terminating(metav1.FinalizerDeleteDependents, object("Service", "a")), object("Revision", "a-1", ref("Configuration", "a"))}, nil,
 			[]string{"delete configurations a Foreground"}},
 		"owner waits for it and depends on it": {configuration, objects{terminating(metav1.FinalizerDeleteDependents, object("Service", "a", ref("Configuration", "a")))}, nil,
 			[]string{"delete configurations a Background"}},
-		"owner waits for something else": {configuration, objects{terminating("example.com/other", object("Service", "a"))}, nil, nil},
-		"being deleted already":          {terminating("example.com/other", object("Configuration", "a", ref("Service", "a"))), nil, nil, nil},
+		"owner waits for another finalizer": {configuration, objects{terminating("example.com/other", object("Service", "a"))}, nil, nil},
+		"being deleted already":             {terminating("example.com/other", object("Configuration", "a", ref("Service", "a"))), nil, nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t, append(objects{test.subject}, test.stored...), test.unknown)
@@ -150,7 +150,7 @@ func TestCollect(t *testing.T) {
 	}
 }
 
-// Foreground deletion ends when no dependent blocks it any more; other dependents are not awaited.
+// Foreground deletion ends when no dependent blocks it; other dependents are not awaited.
 func TestForeground(t *testing.T) {
 	owner := terminating(metav1.FinalizerDeleteDependents, object("Service", "a"))
 	blocking := object("Configuration", "a", ref("Service", "a"))
@@ -206,8 +206,8 @@ func TestOrphan(t *testing.T) {
 	}
 }
 
-// An owner that is gone is asked for once, however many dependents it had. A server that does not answer
-// deletes nothing, and an object that is gone already is no error.
+// A deleted owner is looked up once, regardless of the number of its dependents. If the server does not respond, nothing is
+// deleted, and an object that no longer exists is not an error.
 func TestServerAnswers(t *testing.T) {
 	one, two := object("Revision", "a-1", ref("Configuration", "a")), object("Revision", "a-2", ref("Configuration", "a"))
 	w := newFixture(t, []*metav1.PartialObjectMetadata{one, two}, nil)
@@ -226,7 +226,7 @@ func TestServerAnswers(t *testing.T) {
 		}
 	}
 	if asked != 1 {
-		t.Errorf("asked %d times for the owner, want once", asked)
+		t.Errorf("looked up the owner %d times, want once", asked)
 	}
 
 	w = newFixture(t, []*metav1.PartialObjectMetadata{one}, nil)
@@ -241,8 +241,7 @@ func TestServerAnswers(t *testing.T) {
 	}
 }
 
-// A change concerns the object itself, its dependents when it is gone or waits for them, and its owners while
-// they wait, and no other object.
+// A change affects the object itself, its dependents when it is deleted or waits for them, and its owners while they wait, and no other object.
 func TestConcerned(t *testing.T) {
 	service := object("Service", "a")
 	configuration := object("Configuration", "a", ref("Service", "a"))
@@ -254,12 +253,12 @@ func TestConcerned(t *testing.T) {
 		stored  objects
 		want    []string
 	}{
-		"an owner":                  {service, objects{service, configuration, revision}, nil},
-		"an owned owner":            {configuration, objects{service, configuration, revision}, []string{"configurations.serving.knative.dev/a"}},
-		"an owner that is gone":     {configuration, objects{service, revision}, []string{"configurations.serving.knative.dev/a", "revisions.serving.knative.dev/a-1"}},
-		"an owner that waits":       {waiting, objects{service, waiting, revision}, []string{"configurations.serving.knative.dev/a", "revisions.serving.knative.dev/a-1"}},
-		"a dependent that is gone":  {revision, objects{service, waiting}, []string{"configurations.serving.knative.dev/a", "revisions.serving.knative.dev/a-1"}},
-		"a dependent that is there": {revision, objects{service, configuration, revision}, []string{"revisions.serving.knative.dev/a-1"}},
+		"an owner":              {service, objects{service, configuration, revision}, nil},
+		"an owned owner":        {configuration, objects{service, configuration, revision}, []string{"configurations.serving.knative.dev/a"}},
+		"a deleted owner":       {configuration, objects{service, revision}, []string{"configurations.serving.knative.dev/a", "revisions.serving.knative.dev/a-1"}},
+		"an owner that waits":   {waiting, objects{service, waiting, revision}, []string{"configurations.serving.knative.dev/a", "revisions.serving.knative.dev/a-1"}},
+		"a deleted dependent":   {revision, objects{service, waiting}, []string{"configurations.serving.knative.dev/a", "revisions.serving.knative.dev/a-1"}},
+		"an existing dependent": {revision, objects{service, configuration, revision}, []string{"revisions.serving.knative.dev/a-1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newFixture(t, test.stored, nil)

@@ -23,7 +23,7 @@ func ownersOf(obj any) ([]string, error) {
 	return uids, nil
 }
 
-// get returns the object of a name as the informer knows it, if it has that UID.
+// get returns the object of a name from the informer, if it has the UID.
 func (k *kind) get(namespace, name string, uid types.UID) metav1.Object {
 	if obj := k.find(namespace, name); obj != nil && obj.GetUID() == uid {
 		return obj
@@ -31,7 +31,7 @@ func (k *kind) get(namespace, name string, uid types.UID) metav1.Object {
 	return nil
 }
 
-// find returns the object of a name as the informer knows it, or nil.
+// find returns the object of a name from the informer, or nil.
 func (k *kind) find(namespace, name string) metav1.Object {
 	found, exists, err := k.objects.GetByKey(namespace + "/" + name)
 	if err != nil || !exists {
@@ -41,7 +41,7 @@ func (k *kind) find(namespace, name string) metav1.Object {
 	return obj
 }
 
-// kindOf returns the kind of an owner, or nil if it is not served here. Versions make no difference.
+// kindOf returns the kind of an owner, or nil if this server does not serve it. Versions are ignored.
 func (r *Reconciler) kindOf(reference metav1.OwnerReference) *kind {
 	gv, err := schema.ParseGroupVersion(reference.APIVersion)
 	if err != nil {
@@ -65,7 +65,7 @@ func (r *Reconciler) eachDependent(uid types.UID, fn func(*kind, metav1.Object) 
 	}
 }
 
-// awaits reports whether an object is being deleted and waits for the collector because of a finalizer of it.
+// awaits reports whether an object is being deleted and has a finalizer that only the collector removes.
 func awaits(obj metav1.Object, finalizer string) bool {
 	return obj.GetDeletionTimestamp() != nil && slices.Contains(obj.GetFinalizers(), finalizer)
 }

@@ -151,7 +151,7 @@ func (s *Services) apply(ctx context.Context, owner metav1.Object, desired *core
 	return nil
 }
 
-// get returns a Service as it is listed, or nil.
+// get returns a Service from the informer, or nil.
 func (s *Services) get(key types.NamespacedName) (*corev1.Service, error) {
 	obj, ok, err := s.Informer.GetIndexer().GetByKey(key.String())
 	if err != nil || !ok {

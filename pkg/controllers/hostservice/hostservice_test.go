@@ -57,7 +57,7 @@ func (w *fixture) reconciled() []string {
 	return keys
 }
 
-// run calls fn in a world of some objects, in a bubble.
+// run calls fn with a fixture that has some objects, in a synctest bubble.
 func run(t *testing.T, fn func(t *testing.T, w *fixture), objects ...runtime.Object) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -137,7 +137,7 @@ func wanted(name, uid string) *corev1.Service {
 	}
 }
 
-// TestApply makes Services, keeps them as they are to be, and takes them away.
+// TestApply checks that Services are created, repaired and deleted.
 func TestApply(t *testing.T) {
 	run(t, func(t *testing.T, w *fixture) {
 		owner := newOwner("u")
@@ -155,14 +155,14 @@ func TestApply(t *testing.T) {
 		if n := w.writes(); n != 0 {
 			t.Errorf("%d writes at rest", n)
 		}
-		// Others may add to it.
+		// Other clients may add fields.
 		edited := w.get(t, "hello")
 		edited.Annotations["theirs"], edited.Spec.ExternalName = "kept", "example.com"
 		if _, err := w.client.CoreV1().Services("default").Update(t.Context(), edited, metav1.UpdateOptions{FieldManager: "kubectl-edit"}); err != nil {
 			t.Fatal(err)
 		}
 		if got := w.reconciled(); len(got) == 0 {
-			t.Error("not reconciled after a change by hand")
+			t.Error("not reconciled after a manual change")
 		}
 		owner.Labels = map[string]string{"tier": "b"}
 		w.apply(t, owner, "hello")
@@ -172,7 +172,7 @@ func TestApply(t *testing.T) {
 			t.Errorf("changed (-want +got):\n%s", diff)
 		}
 		if got := w.get(t, "v1-hello"); got != nil {
-			t.Errorf("not wanted any more: %v", got)
+			t.Errorf("no longer desired, but exists: %v", got)
 		}
 		w.reconciled()
 		if err := w.client.CoreV1().Services("default").Delete(t.Context(), "hello", metav1.DeleteOptions{}); err != nil {
@@ -182,7 +182,7 @@ func TestApply(t *testing.T) {
 			t.Errorf("reconciled after deletion by hand (-want +got):\n%s", diff)
 		}
 		w.apply(t, owner, "hello")
-		// A Route of the same name that comes after this one takes it over.
+		// A later Route of the same name acquires the Service.
 		w.apply(t, newOwner("later"), "hello")
 		if diff := cmp.Diff(wanted("hello", "later").OwnerReferences, w.get(t, "hello").OwnerReferences); diff != "" {
 			t.Errorf("owner (-want +got):\n%s", diff)
@@ -190,7 +190,7 @@ func TestApply(t *testing.T) {
 	})
 }
 
-// TestLabelled finds labels that users put on Services, which stay, and not labels that are copied from the object.
+// TestLabelled checks that Labelled finds labels that users added to Services, but not labels that are copied from the object.
 func TestLabelled(t *testing.T) {
 	const key, value = "networking.knative.dev/visibility", "cluster-local"
 	run(t, func(t *testing.T, w *fixture) {
@@ -214,7 +214,7 @@ func TestLabelled(t *testing.T) {
 	})
 }
 
-// TestForget waits for names that others have only as long as an object that wants them is there.
+// TestForget checks that the wait for names of other owners ends with the object that waits.
 func TestForget(t *testing.T) {
 	run(t, func(t *testing.T, w *fixture) {
 		for _, name := range []string{"hello", "v1-hello"} {
@@ -227,7 +227,7 @@ func TestForget(t *testing.T) {
 		owner := newOwner("u")
 		for _, names := range [][]string{{"hello", "v1-hello"}, {"hello"}} {
 			if err := w.services.Apply(t.Context(), owner, names); err == nil {
-				t.Fatal("the names of others are used")
+				t.Fatal("the names of other owners are used")
 			}
 			if got := len(w.services.waiting); got != len(names) {
 				t.Errorf("waiting for %d names, want %v", got, names)
@@ -240,7 +240,8 @@ func TestForget(t *testing.T) {
 	})
 }
 
-// TestNotOwned leaves Services of others alone, makes the rest, and comes back when a name is free.
+// TestNotOwned checks that Services of other owners are not changed, that the others are created, and that the
+// object is enqueued when a name becomes free.
 func TestNotOwned(t *testing.T) {
 	theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hello"}, Spec: corev1.ServiceSpec{ClusterIP: "10.0.0.1"}}
 	run(t, func(t *testing.T, w *fixture) {
@@ -257,7 +258,7 @@ func TestNotOwned(t *testing.T) {
 			t.Errorf("it is now %v", got)
 		}
 		if w.get(t, "v1-hello") == nil {
-			t.Error("the other one was not made")
+			t.Error("the other one was not created")
 		}
 		w.reconciled()
 		if err := w.client.CoreV1().Services("default").Delete(t.Context(), "hello", metav1.DeleteOptions{}); err != nil {
@@ -273,7 +274,7 @@ func TestNotOwned(t *testing.T) {
 	}, theirs)
 }
 
-// TestApplyBehindTheInformer reads a Service that is not listed yet.
+// TestApplyBehindTheInformer checks that a Service that the informer does not have yet is read from the server.
 func TestApplyBehindTheInformer(t *testing.T) {
 	for name, tt := range map[string]struct {
 		there    *corev1.Service
@@ -303,7 +304,7 @@ func TestApplyBehindTheInformer(t *testing.T) {
 	}
 }
 
-// TestApplyFails puts other failures before names of other owners: these wait for a change, those are tried again.
+// TestApplyFails checks that other errors take precedence over names of other owners: they are retried, while names wait for a change.
 func TestApplyFails(t *testing.T) {
 	theirs := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hello"}}
 	run(t, func(t *testing.T, w *fixture) {

@@ -19,7 +19,7 @@ func (s *Services) desired(owner metav1.Object, name string) *corev1.Service {
 	maps.Copy(labels, owner.GetLabels())
 	labels[s.LabelKey] = owner.GetName()
 	annotations := maps.Clone(owner.GetAnnotations())
-	// What kubectl last applied is the object, not the Service.
+	// kubectl's last applied configuration describes the object, not the Service.
 	delete(annotations, corev1.LastAppliedConfigAnnotation)
 	return &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
@@ -67,7 +67,7 @@ func merge(there, desired map[string]string, before map[string]struct{}) map[str
 	return merged
 }
 
-// written returns the keys of labels and annotations, after "f:", that were written here and not since by others.
+// written returns the keys of labels and annotations, after "f:", that this server was the last to write.
 func written(managed []metav1.ManagedFieldsEntry) (labels, annotations map[string]struct{}) {
 	for _, entry := range managed {
 		if entry.Manager != fieldManager || entry.Operation != metav1.ManagedFieldsOperationUpdate || entry.Subresource != "" || entry.FieldsV1 == nil {
@@ -79,7 +79,7 @@ func written(managed []metav1.ManagedFieldsEntry) (labels, annotations map[strin
 				Annotations map[string]struct{} `json:"f:annotations"`
 			} `json:"f:metadata"`
 		}
-		// What cannot be read is the host's own bookkeeping: nothing is known of it, so nothing is taken away.
+		// Without valid managed fields, the keys that this server wrote are unknown, so none are removed.
 		if err := json.Unmarshal(entry.FieldsV1.GetRawBytes(), &fields); err == nil {
 			return fields.Metadata.Labels, fields.Metadata.Annotations
 		}

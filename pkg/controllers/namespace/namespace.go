@@ -1,5 +1,5 @@
 // Package namespace empties Namespaces that are being deleted and creates the default ServiceAccount of all others, like the
-// controller manager of a cluster, which standalone lacks.
+// controller manager of a cluster. Standalone servers need it.
 package namespace
 
 import (
@@ -29,7 +29,7 @@ import (
 const (
 	// defaultServiceAccount is the name of the ServiceAccount that each Namespace has.
 	defaultServiceAccount = "default"
-	// recheckPeriod is the time until a Namespace is emptied again that still has objects.
+	// recheckPeriod is the time until the next attempt to empty a Namespace that still has objects.
 	recheckPeriod = 200 * time.Millisecond
 	// pageSize is the number of objects that are listed at a time.
 	pageSize = 500
@@ -138,7 +138,7 @@ func (r *Reconciler) remove(ctx context.Context, n *corev1.Namespace) error {
 
 // remaining is the content of a Namespace that still exists.
 type remaining struct {
-	// counts are the numbers of objects by resource, in order; finalizers those by finalizer.
+	// counts are the numbers of objects by resource, in order; finalizers are the numbers of objects by finalizer.
 	counts, finalizers []string
 }
 
@@ -197,7 +197,7 @@ func (r *Reconciler) each(ctx context.Context, resource schema.GroupVersionResou
 	}
 }
 
-// report writes what keeps a Namespace from being removed into its status.
+// report writes the objects that prevent the removal of a Namespace into its status.
 func (r *Reconciler) report(ctx context.Context, n *corev1.Namespace, left remaining) error {
 	n = n.DeepCopy()
 	changed := false
@@ -254,7 +254,7 @@ func Ensure(ctx context.Context, client kubernetes.Interface, objects metadata.I
 		switch {
 		case err == nil, apierrors.IsAlreadyExists(err):
 		case apierrors.IsInvalid(err):
-			// Earlier versions accepted any path segment. The objects stay readable, and cannot get new ones beside them.
+			// Earlier versions accepted any path segment. Their objects stay readable, but no new objects can be created in them.
 			klog.FromContext(ctx).Info("Namespace of stored objects has no valid name", "namespace", name)
 		default:
 			return fmt.Errorf("create namespace %q: %w", name, err)

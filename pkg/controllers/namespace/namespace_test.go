@@ -23,7 +23,7 @@ import (
 
 var configMaps = corev1.SchemeGroupVersion.WithResource("configmaps")
 
-// fixture is a Reconciler with the objects that it knows and writes.
+// fixture is a Reconciler with fake clients and informers.
 type fixture struct {
 	*Reconciler
 	kubernetes *fake.Clientset
@@ -44,7 +44,7 @@ func newFixture(t *testing.T, n *corev1.Namespace, content ...runtime.Object) *f
 		t.Fatal(err)
 	}
 	objects := metadatafake.NewSimpleMetadataClient(scheme, content...)
-	// The fake deletes nothing by collections.
+	// The fake does not support deletions of collections.
 	objects.PrependReactor("delete-collection", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		for _, obj := range content {
 			m := obj.(*metav1.PartialObjectMetadata)
@@ -140,7 +140,7 @@ func TestTerminatingNamespaceReportsWhatRemains(t *testing.T) {
 	}; !slices.Equal(messages, want) {
 		t.Errorf("conditions are %q", messages)
 	}
-	// The same again is no write.
+	// An unchanged status is not written.
 	if writes := f.reconcile(t, "ns"); writes != nil || len(f.requeued) != 2 {
 		t.Errorf("writes are %q, requeued %v", writes, f.requeued)
 	}
@@ -155,7 +155,7 @@ func TestNamespaceStaysForFinalizersOfOthers(t *testing.T) {
 	}
 }
 
-// Objects that were stored before the server had Namespaces get theirs.
+// Objects that were stored before the server had Namespaces get their Namespaces.
 func TestEnsure(t *testing.T) {
 	f := newFixture(t, namespace(false), configMap("ns", "a"), configMap("old", "a"))
 	if err := Ensure(t.Context(), f.kubernetes, f.Objects, f.Resources, "default"); err != nil {

@@ -4,8 +4,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Changes returns an informer whose handlers do not get updates for which same returns true: for objects with many dependents that most
-// updates do not concern.
+// Changes returns an informer whose handlers do not get updates for which same returns true: for objects with many dependents, which
+// most updates do not affect.
 func Changes[O any](informer cache.SharedIndexInformer, same func(old, current O) bool) cache.SharedIndexInformer {
 	return changes[O]{informer, same}
 }

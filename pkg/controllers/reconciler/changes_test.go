@@ -8,7 +8,7 @@ import (
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 )
 
-// Updates that are nothing to a controller do not reach it; all else does.
+// Irrelevant updates do not reach a controller; all other events do.
 func TestChanges(t *testing.T) {
 	informer := &fakeInformer{}
 	c := New("test", reconcile(nil))
@@ -26,7 +26,7 @@ func TestChanges(t *testing.T) {
 		happen func()
 		want   int
 	}{
-		{"update of no concern", func() { informer.OnUpdate(channel, changed) }, 0},
+		{"irrelevant update", func() { informer.OnUpdate(channel, changed) }, 0},
 		{"update", func() { informer.OnUpdate(channel, recreated) }, 1},
 		{"creation", func() { informer.OnAdd(channel, false) }, 1},
 		{"deletion", func() { informer.OnDelete(channel) }, 1},

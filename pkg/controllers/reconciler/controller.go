@@ -21,7 +21,7 @@ import (
 )
 
 // Reconciler brings one object closer to its desired state. Reconcile reads the current state from listers, is retried after an
-// error, and returns nil if the object needs no action, for example because the object is gone.
+// error, and returns nil if the object needs no action, for example because the object no longer exists.
 type Reconciler interface {
 	Reconcile(ctx context.Context, request Request) (Result, error)
 }
@@ -41,7 +41,7 @@ func NewRequest(key types.NamespacedName, writes bool) Request {
 	return Request{Key: key, Writes: writes, Status: &StatusWriter{writes: writes}}
 }
 
-// Result says when to reconcile an object again.
+// Result determines when an object is reconciled again.
 type Result struct {
 	// RequeueAfter is the time until the object is reconciled again even if nothing changes; 0 waits for a change. After an
 	// error the object is also retried with backoff, which may be sooner.
@@ -82,8 +82,8 @@ func New(name string, reconciler Reconciler) *Controller {
 	}
 }
 
-// Lead restricts writes to the objects for which owns returns true, in the other replicas' favor: see Request.Writes. owns is
-// called before each reconciliation. Call Lead before Run.
+// Lead restricts writes to the objects for which owns returns true; other replicas write the others. See Request.Writes. owns
+// is called before each reconciliation. Call Lead before Run.
 func (c *Controller) Lead(owns func(key types.NamespacedName) bool) { c.owns = owns }
 
 // Requeue enqueues the keys of all watched objects for which the function returns true. Call it when this replica becomes the
@@ -142,6 +142,11 @@ func (c *Controller) Watch(informer cache.SharedIndexInformer, keys func(obj met
 	c.synced = append(c.synced, registration.HasSynced)
 	c.sources = append(c.sources, source{informer, keys})
 	return nil
+}
+
+// Await makes Run wait until an informer has synced, without reconciling objects when its objects change.
+func (c *Controller) Await(informer cache.SharedIndexInformer) {
+	c.synced = append(c.synced, informer.HasSynced)
 }
 
 // KeyOf returns the key of the object itself.

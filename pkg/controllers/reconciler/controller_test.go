@@ -26,7 +26,7 @@ func named(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: "default", Name: name}
 }
 
-// run runs a controller in a bubble until fn returns.
+// run runs a controller in a synctest bubble until fn returns.
 func run(t *testing.T, c *Controller, workers int, fn func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -34,7 +34,7 @@ func run(t *testing.T, c *Controller, workers int, fn func()) {
 	defer running.Wait()
 	defer stop()
 	running.Go(func() { c.Run(ctx, workers) })
-	// Whether the informers have synced is looked for at intervals.
+	// Run polls whether the informers have synced.
 	<-time.After(time.Second)
 	synctest.Wait()
 	fn()
@@ -83,7 +83,7 @@ func TestPrimed(t *testing.T) {
 	})
 }
 
-// A server that does not answer holds up a worker for a bounded time.
+// A server that does not respond blocks a worker for a bounded time.
 func TestReconcileIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := New("test", reconcile(func(ctx context.Context, _ Request) error {
@@ -104,7 +104,7 @@ func TestReconcileIsBounded(t *testing.T) {
 	})
 }
 
-// What fails is tried again, later each time; what succeeds is not.
+// Failed keys are retried with increasing delay, successful ones are not.
 func TestRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var at []time.Time
@@ -123,7 +123,7 @@ func TestRetries(t *testing.T) {
 			}
 			for i := 2; i < len(at); i++ {
 				if before, after := at[i-1].Sub(at[i-2]), at[i].Sub(at[i-1]); after < 2*before {
-					t.Errorf("call %d comes %v after the one before, which came after %v", i, after, before)
+					t.Errorf("call %d comes %v after the previous one, which came after %v", i, after, before)
 				}
 			}
 		})
@@ -143,7 +143,7 @@ func (r *requeueing) Reconcile(context.Context, Request) (Result, error) {
 	return r.result, r.err
 }
 
-// A Reconciler is called again after the time that it asks for, also if it returns an error whose backoff is longer by then.
+// A Reconciler is called again after its RequeueAfter, also if it returns an error with a longer backoff.
 func TestRequeueAfter(t *testing.T) {
 	for name, err := range map[string]error{"success": nil, "error": errors.New("broken")} {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +169,7 @@ func TestRequeueAfter(t *testing.T) {
 	}
 }
 
-// Changes concern the keys of an object's old and of its new state, and of one that was missed going.
+// Changes enqueue the keys of an object's old and new state, and of a deleted object whose deletion was missed.
 func TestWatch(t *testing.T) {
 	informer := &fakeInformer{}
 	c := New("test", reconcile(nil))
@@ -199,7 +199,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// fakeInformer keeps the handler that is added to it.
+// fakeInformer records the handler that is added to it.
 type fakeInformer struct {
 	cache.SharedIndexInformer
 	cache.ResourceEventHandler

@@ -8,16 +8,16 @@ import (
 )
 
 const (
-	// deferral is how long a status update may be deferred, and maxDeferral how long if more than few objects of the namespace
-	// have one.
+	// deferral bounds the time for which a status update may be deferred, maxDeferral the time if more than few objects of the
+	// namespace have a deferred one.
 	deferral    = 500 * time.Millisecond
 	maxDeferral = 30 * time.Second
 	few         = 10
 )
 
 // deferrals are the keys with a deferred status update, by namespace and name, with the time of the first deferral. Most reasons
-// why readiness is Unknown do not last, and each write is one on the disk of each etcd member. If many objects of a namespace
-// are becoming ready, their updates wait until few are left.
+// for an Unknown readiness are short-lived, and each write costs a disk write on each etcd member. If many objects of a
+// namespace are becoming ready, their updates wait until few are left.
 type deferrals struct {
 	mu    sync.Mutex
 	since map[string]map[string]time.Time
@@ -41,8 +41,8 @@ func (d *deferrals) limit(namespace string) time.Duration {
 	return deferral
 }
 
-// note records whether the status update of a key was deferred. It returns after what time to reconcile the key again if it was,
-// and otherwise the keys whose updates are due because few are left.
+// note records whether the status update of a key was deferred. If it was, note returns the time after which to reconcile the
+// key again; otherwise it returns the keys whose updates are due because few are left.
 func (d *deferrals) note(key types.NamespacedName, deferred bool) (delay time.Duration, due []types.NamespacedName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

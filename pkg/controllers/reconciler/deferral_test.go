@@ -16,7 +16,7 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// written is a StatusClient that keeps the last written object, and the times of all writes.
+// written is a StatusClient that records the last written object, and the times of all writes.
 type written struct {
 	object servingv1.Service
 	at     []time.Duration
@@ -29,8 +29,7 @@ func (w *written) UpdateStatus(_ context.Context, service *servingv1.Service, _ 
 	return service, nil
 }
 
-// A status with news is written at once. One that only changes why Ready is Unknown is written later, or not at all if it is
-// outdated by then.
+// A relevant change is written at once. A change of only the reason why Ready is Unknown is written later, or not at all if it is outdated by then.
 func TestDeferUnknown(t *testing.T) {
 	unknown := func(reason string) duckv1.Condition { return Unknown(duckv1.ConditionReady, reason, "") }
 	type step struct {
@@ -43,12 +42,12 @@ func TestDeferUnknown(t *testing.T) {
 		steps []step
 		want  []time.Duration
 	}{
-		"on the way to ready": {
+		"becoming ready": {
 			[]step{{0, unknown("A"), 1}, {soon, unknown("B"), 1}, {soon, unknown("C"), 1}, {soon, True(duckv1.ConditionReady), 1}},
 			[]time.Duration{3 * soon},
 		},
 		"a reason that stays": {[]step{{0, unknown("A"), 1}, {soon, unknown("B"), 1}}, []time.Duration{deferral}},
-		"reasons that go on changing": {
+		"reasons that keep changing": {
 			[]step{{0, unknown("A"), 1}, {soon, unknown("B"), 1}, {deferral, unknown("C"), 1}, {soon, unknown("D"), 1}},
 			[]time.Duration{deferral, soon + 2*deferral},
 		},
@@ -118,10 +117,10 @@ func TestDeferralsMany(t *testing.T) {
 		}
 		<-time.After(deferral)
 		if !mayWait(key(0)) || mayWait(remote) {
-			t.Error("after a while the reasons of the one namespace may not wait, or the reasons of the other may")
+			t.Error("after some time, updates of the first namespace are not deferred, or updates of the second are")
 		}
 		if got, _ := p.note(key(0), true); got != maxDeferral-deferral {
-			t.Errorf("one that came first is written after %v, want %v", got, maxDeferral-deferral)
+			t.Errorf("the first one is written after %v, want %v", got, maxDeferral-deferral)
 		}
 		if _, due := p.note(key(0), false); due != nil {
 			t.Errorf("with more than few left %v are due", due)
@@ -130,14 +129,14 @@ func TestDeferralsMany(t *testing.T) {
 			t.Errorf("when few are left %v are due", due)
 		}
 		if mayWait(key(2)) {
-			t.Error("when few are left a reason may still wait")
+			t.Error("with few left, an update is still deferred")
 		}
 		for i := range few + 2 {
 			p.note(key(i), false)
 		}
 		p.note(remote, false)
 		if len(p.since) > 0 {
-			t.Errorf("%v are kept in mind", p.since)
+			t.Errorf("deferrals of %v remain", p.since)
 		}
 	})
 }
@@ -151,7 +150,7 @@ func TestDeferralsLimit(t *testing.T) {
 		}
 		<-time.After(maxDeferral)
 		if p.allow(named("0")) {
-			t.Errorf("after %v a reason may still wait", maxDeferral)
+			t.Errorf("after %v, an update is still deferred", maxDeferral)
 		}
 	})
 }
@@ -189,7 +188,7 @@ func TestStatusWriter(t *testing.T) {
 	}
 }
 
-// An error beside a deferred status update is retried soon.
+// An error in addition to a deferred status update is retried soon.
 func TestDeferralWithError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0

@@ -34,12 +34,12 @@ func AddIndex(informer cache.SharedIndexInformer, name string, fn cache.IndexFun
 	return nil
 }
 
-// ControlledBy lists the objects that the object of a UID controls, in no order.
+// ControlledBy lists the objects that the object with a UID controls, in no particular order.
 func ControlledBy[O any](indexer cache.Indexer, uid types.UID) ([]O, error) {
 	return Indexed[O](indexer, ByController, string(uid))
 }
 
-// Indexed lists the objects that an index has under a value, in no order.
+// Indexed lists the objects that an index has under a value, in no particular order.
 func Indexed[O any](indexer cache.Indexer, index, value string) ([]O, error) {
 	found, err := indexer.ByIndex(index, value)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions"
 )
 
-// Objects are found by who controls them, not by who else owns them, and several controllers may ask for that.
+// Objects are found by their controller, not by other owners, and several callers may add the index.
 func TestControlledBy(t *testing.T) {
 	informer := externalversions.NewSharedInformerFactory(fake.NewSimpleClientset(), 0).Serving().V1().Revisions().Informer()
 	for range 2 {

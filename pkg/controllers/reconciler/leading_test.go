@@ -16,8 +16,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
 )
 
-// Objects of other replicas are reconciled once without a write, and retried after an error. Objects that this replica comes to own
-// are reconciled again.
+// Objects of other replicas are reconciled once without a write, and retried after an error. Objects that this replica starts to
+// own are reconciled again.
 func TestLead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		writes, calls := map[string]int{}, map[string]int{}

@@ -7,8 +7,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Refused reports whether the server rejected a write because of its content, by validation, admission or quota. The user has to be
-// informed, because retries alone do not help.
+// Refused reports whether the server rejected a write because of its content, by validation, admission or quota. The user must be
+// informed, because retries cannot succeed.
 func Refused(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {

@@ -84,7 +84,7 @@ func (w *StatusWriter) Defer(ctx context.Context, update StatusUpdate) (written 
 	return w.Write(ctx, update)
 }
 
-// DeferUnknown is like Defer for an update that only changes why Ready is Unknown, and like Write for any other.
+// DeferUnknown is like Defer for an update that only changes the reason why Ready is Unknown, and like Write for any other.
 func (w *StatusWriter) DeferUnknown(ctx context.Context, update StatusUpdate) (written bool, err error) {
 	if update.keepsUnknown() {
 		return w.Defer(ctx, update)

@@ -31,8 +31,7 @@ func at(c duckv1.Condition, t metav1.Time) duckv1.Condition {
 	return c
 }
 
-// Observe derives Ready from the conditions (serving 6-12, 6-13), and leaves no condition of an older generation standing
-// (serving 9.1.3-4, 9.2.3-3).
+// Observe derives Ready from the conditions (serving 6-12, 6-13), and keeps no condition of an older generation (serving 9.1.3-4, 9.2.3-3).
 func TestObserve(t *testing.T) {
 	ready := duckv1.Conditions{at(True(first), earlier), at(True(duckv1.ConditionReady), earlier), at(True(second), earlier)}
 	for name, test := range map[string]struct {
@@ -59,7 +58,7 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// A condition counts for the generation that it was observed for alone.
+// A condition counts only for the generation for which it was observed.
 func TestReady(t *testing.T) {
 	revision := &servingv1.Revision{ObjectMeta: metav1.ObjectMeta{Generation: 2}}
 	revision.Status.Conditions.Set(True(duckv1.ConditionReady), now)
@@ -72,7 +71,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// A status is written once, if it changed in meaning. An object that is gone is no error.
+// A status is written once, if it changed semantically. An object that no longer exists is not an error.
 func TestWrite(t *testing.T) {
 	observed := &servingv1.Route{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "hello"}}
 	same, changed := observed.DeepCopy(), observed.DeepCopy()
@@ -104,7 +103,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// Only what the user can do something about counts as refused.
+// Only rejections that the user can resolve count as refused.
 func TestRefused(t *testing.T) {
 	resource := servingv1.Resource("revisions")
 	broken := errors.New("broken")
@@ -128,7 +127,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// An Event is made when an object becomes ready or fails, not while it is becoming ready.
+// An Event is recorded when an object becomes ready or fails, not while it is becoming ready.
 func TestRecordReady(t *testing.T) {
 	ready, waiting := True(duckv1.ConditionReady), Unknown(duckv1.ConditionReady, "", "")
 	broken := False(duckv1.ConditionReady, "Broken", "It is.")

@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// routed returns a Revision as the data plane needs it.
+// routed converts a Revision to the value for the data plane.
 func routed(revision *servingv1.Revision, started bool) *routing.Revision {
 	spec := &revision.Spec
 	seconds := func(n *int64) time.Duration { return time.Duration(ptr.Deref(n, 0)) * time.Second }
@@ -55,7 +55,7 @@ func autoscaling(annotations map[string]string) routing.Autoscaling {
 	}
 }
 
-// protocol is what the one port of all containers is named for.
+// protocol returns the protocol that the name of the only port selects.
 func protocol(spec *servingv1.RevisionSpec) routing.Protocol {
 	for i := range spec.Containers {
 		for j := range spec.Containers[i].Ports {
@@ -67,7 +67,7 @@ func protocol(spec *servingv1.RevisionSpec) routing.Protocol {
 	return routing.HTTP1
 }
 
-// progressDeadline is how long a Revision may take to become ready.
+// progressDeadline returns the time that a Revision may take to become ready.
 func progressDeadline(annotations map[string]string, s *settings.Settings) time.Duration {
 	if deadline := servingv1.DurationAnnotation(annotations, servingv1.ProgressDeadlineAnnotationKey); deadline != nil && *deadline > 0 {
 		return *deadline

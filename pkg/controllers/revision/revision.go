@@ -44,8 +44,8 @@ type Reconciler struct {
 	Recorder record.EventRecorder
 	Clock    clock.PassiveClock
 	Settings func() *settings.Settings
-	// Since is when this process started. The progress deadline of earlier Revisions starts then, and no scale is written in the
-	// first moments, while the runtime still lists its workload.
+	// Since is the start time of this process. The progress deadline of earlier Revisions starts then, and no scale is written
+	// shortly after it, while the runtime still lists its workload.
 	Since time.Time
 
 	// mu guards known.
@@ -53,11 +53,11 @@ type Reconciler struct {
 	known map[types.NamespacedName]*knowledge
 }
 
-// knowledge is the state of a Revision between two calls. Only the call for its key accesses it, of which one runs at a time.
+// knowledge is the state of a Revision between two calls. Only the call for its key accesses it, and only one such call runs at a time.
 type knowledge struct {
 	// published is the Revision in the form that the sinks have.
 	published *routing.Revision
-	// wrote is when the status was last written.
+	// wrote is the time of the last write of the status.
 	wrote time.Time
 }
 
@@ -112,7 +112,7 @@ func (r *Reconciler) state(key types.NamespacedName, revision *servingv1.Revisio
 	return &state
 }
 
-// remove removes a Revision that is gone from the sinks and the runtime.
+// remove removes a deleted Revision from the sinks and the runtime.
 func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName, writes bool) error {
 	for _, sink := range r.Sinks {
 		sink.DeleteRevision(key)

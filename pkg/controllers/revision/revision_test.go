@@ -28,7 +28,7 @@ import (
 
 var key = types.NamespacedName{Namespace: "default", Name: "hello-00001"}
 
-// fakeRuntime observes what a test says.
+// fakeRuntime returns the states that a test sets.
 type fakeRuntime struct {
 	workload.Runtime
 	states  map[types.NamespacedName]workload.State
@@ -54,7 +54,7 @@ func (f *fakeRuntime) State(key types.NamespacedName) (workload.State, bool) {
 	return state, ok
 }
 
-// fakeSink keeps what it is handed.
+// fakeSink records the Revisions that it gets.
 type fakeSink struct {
 	revisions map[routing.Key]*routing.Revision
 	calls     int
@@ -67,7 +67,7 @@ func (f *fakeSink) SetRevision(revision *routing.Revision) {
 
 func (f *fakeSink) DeleteRevision(key routing.Key) { delete(f.revisions, key) }
 
-// fixture is a Reconciler among fakes.
+// fixture is a Reconciler with fake dependencies.
 type fixture struct {
 	*Reconciler
 	client  *fake.Clientset
@@ -93,7 +93,7 @@ func newFixture(t *testing.T, revision *servingv1.Revision) *fixture {
 	return f
 }
 
-// restart has a new Reconciler over the same objects.
+// restart replaces the Reconciler by a new one for the same objects.
 func (f *fixture) restart() {
 	f.sink, f.events = &fakeSink{revisions: map[routing.Key]*routing.Revision{}}, record.NewFakeRecorder(100)
 	current := settings.Default("example.com")
@@ -103,7 +103,7 @@ func (f *fixture) restart() {
 	}
 }
 
-// list brings the lister up to date.
+// list updates the lister.
 func (f *fixture) list(t *testing.T) {
 	t.Helper()
 	revision, err := f.client.Tracker().Get(servingv1.SchemeGroupVersion.WithResource("revisions"), key.Namespace, key.Name)
@@ -115,7 +115,7 @@ func (f *fixture) list(t *testing.T) {
 	}
 }
 
-// reconcile returns how often it wrote, and the events.
+// reconcile returns the number of writes, and the events.
 func (f *fixture) reconcile(t *testing.T) (writes int, events []string) {
 	t.Helper()
 	f.client.ClearActions()
@@ -148,7 +148,7 @@ func (f *fixture) stored(t *testing.T) *servingv1.RevisionStatus {
 }
 
 // TestReconcileWritesFewTimes covers serving 9.4.3-1: from its creation to Ready a Revision's status is written
-// twice, and not at all while nothing changes, which holds after a restart too.
+// twice, and not at all while nothing changes, also after a restart.
 func TestReconcileWritesFewTimes(t *testing.T) {
 	f := newFixture(t, newRevision())
 	if writes, _ := f.reconcile(t); writes != 1 {
@@ -156,7 +156,7 @@ func TestReconcileWritesFewTimes(t *testing.T) {
 	}
 	f.observe(workload.State{Desired: 1})
 	if writes, _ := f.reconcile(t); writes != 0 {
-		t.Errorf("the first instance asked for makes %d writes, want 0 for a while", writes)
+		t.Errorf("the first requested instance makes %d writes, want 0 for some time", writes)
 	}
 	f.observe(workload.State{Desired: 1, Ready: 1})
 	writes, events := f.reconcile(t)
@@ -179,8 +179,7 @@ func TestReconcileWritesFewTimes(t *testing.T) {
 	}
 }
 
-// TestReconcileCoalescesScale has a scale that changes quickly written at once the first time, and then once a
-// second.
+// TestReconcileCoalescesScale checks that a scale that changes quickly is written at once the first time, and then once a second.
 func TestReconcileCoalescesScale(t *testing.T) {
 	f := newFixture(t, newRevision())
 	f.observe(workload.State{Desired: 1, Ready: 1})
@@ -206,7 +205,7 @@ func TestReconcileCoalescesScale(t *testing.T) {
 	}
 }
 
-// TestReconcileRestart writes nothing of what a runtime that has just begun has not found yet.
+// TestReconcileRestart checks that nothing is written about instances that a restarted runtime has not observed yet.
 func TestReconcileRestart(t *testing.T) {
 	f := newFixture(t, newRevision())
 	f.observe(workload.State{Desired: 1, Ready: 1})
@@ -239,7 +238,7 @@ func TestReconcileGone(t *testing.T) {
 	}
 }
 
-// TestReconcileOtherUID ignores the instances of an older Revision of the same name.
+// TestReconcileOtherUID checks that the instances of an older Revision of the same name are ignored.
 func TestReconcileOtherUID(t *testing.T) {
 	f := newFixture(t, newRevision())
 	f.runtime.states[key] = workload.State{UID: "u0", Desired: 1, Ready: 1}
@@ -249,7 +248,7 @@ func TestReconcileOtherUID(t *testing.T) {
 	}
 }
 
-// TestRouted covers serving 9.4.2: what the data plane learns of a Revision.
+// TestRouted covers serving 9.4.2: the value of a Revision for the data plane.
 func TestRouted(t *testing.T) {
 	revision := newRevision()
 	revision.Labels[servingv1.RoutingStateLabelKey] = servingv1.RoutingStateActive
@@ -273,7 +272,7 @@ func TestRouted(t *testing.T) {
 	}
 }
 
-// TestAutoscaling covers which annotations set the options of autoscaling, with current and former names.
+// TestAutoscaling covers the annotations that set the options of autoscaling, with current and former names.
 func TestAutoscaling(t *testing.T) {
 	both := map[string]string{
 		"autoscaling.knative.dev/metric": "rps", "autoscaling.knative.dev/target": "50", "autoscaling.knative.dev/window": "30s",

@@ -38,14 +38,14 @@ const resolvingShown = 2 * time.Second
 // startedAnnotationKey in status is "true" on a Revision that has been ready and whose containers fail now.
 const startedAnnotationKey = servingv1.GroupName + "/started"
 
-// The least times between two writes of a changed scale. It is longer before a Revision is ready for the first time: its next write
-// should be the one that reports ready.
+// The minimum times between two writes of a changed scale. The time is longer before a Revision is ready for the first time: its next
+// write should report readiness.
 const (
 	startedScaleInterval  = time.Second
 	startingScaleInterval = 10 * time.Second
 )
 
-// dependents are the conditions that make up Ready; the first one that fails gives the cause.
+// dependents are the conditions that Ready depends on; the first one that fails determines the reason.
 var dependents = []duckv1.ConditionType{servingv1.RevisionConditionResourcesAvailable, servingv1.RevisionConditionContainerHealthy}
 
 // facts determine a Revision's status, together with its previous status.
@@ -55,13 +55,13 @@ type facts struct {
 	state *workload.State
 	// initial is the number of instances that must have been ready once.
 	initial int32
-	// deadline is how long it may take to be ready for the first time.
+	// deadline is the time that it may take to be ready for the first time.
 	deadline time.Duration
-	// since is when this process began to run Revisions.
+	// since is the time at which this process began to run Revisions.
 	since, now time.Time
 }
 
-// observe returns the status that follows from facts, and the time after which it changes although the facts do not, or 0.
+// observe returns the status that follows from facts, and the time after which it changes without a change of the facts, or 0.
 func observe(f facts) (servingv1.RevisionStatus, time.Duration) {
 	before := &f.revision.Status
 	status := *before.DeepCopy()
@@ -86,8 +86,8 @@ func observe(f facts) (servingv1.RevisionStatus, time.Duration) {
 	return status, next
 }
 
-// health returns ResourcesAvailable and ContainerHealthy. An instance that is ready proves both; a failure
-// holds until one is. Scaling to zero is no failure: a Revision that was ready stays so.
+// health returns ResourcesAvailable and ContainerHealthy. A ready instance makes both True; a failure persists until an instance is
+// ready. Scaling to zero is not a failure: a Revision that was ready stays ready.
 func (f *facts) health(before *servingv1.RevisionStatus) (resources, healthy duckv1.Condition, next time.Duration) {
 	resources = reconciler.True(servingv1.RevisionConditionResourcesAvailable)
 	healthy = reconciler.True(servingv1.RevisionConditionContainerHealthy)
@@ -123,7 +123,7 @@ func (f *facts) health(before *servingv1.RevisionStatus) (resources, healthy duc
 	return resources, healthy, next
 }
 
-// begun is when the Revision began to become ready, as far as this process knows.
+// begun returns the time at which the Revision began to become ready, as far as this process knows.
 func (f *facts) begun() time.Time {
 	if begun := f.revision.CreationTimestamp.Time; begun.After(f.since) {
 		return begun
@@ -131,7 +131,7 @@ func (f *facts) begun() time.Time {
 	return f.since
 }
 
-// deploying returns why the Revision is not ready yet, and after what time that will be another reason, or 0.
+// deploying returns the reason why the Revision is not ready yet, and the time after which the reason changes, or 0.
 func (f *facts) deploying() (reason string, changes time.Duration) {
 	if f.state == nil || !f.state.Resolving {
 		return ReasonDeploying, 0
@@ -150,7 +150,7 @@ func (f *facts) imagesResolved(before *servingv1.RevisionStatus) *duckv1.Conditi
 	case f.state != nil && f.state.Warning != "":
 		condition = reconciler.False(ConditionImagesResolved, ReasonImagesUnresolved, f.state.Warning)
 	case previous == nil || f.state == nil || len(f.state.Containers) == 0:
-		// The previous condition stays until the runtime knows the images.
+		// The previous condition stays until the runtime has resolved the images.
 		return nil
 	default:
 		condition = reconciler.True(ConditionImagesResolved)
@@ -159,13 +159,13 @@ func (f *facts) imagesResolved(before *servingv1.RevisionStatus) *duckv1.Conditi
 	return &condition
 }
 
-// reached reports whether enough instances are ready for requests: the first time as many as the initial scale, unless the autoscaler
-// wants fewer; later one.
+// reached reports whether enough instances are ready for requests: at first as many as the initial scale, unless the autoscaler
+// requests fewer; later one.
 func (f *facts) reached(wasStarted bool) bool {
 	return f.state != nil && f.state.Ready > 0 && (wasStarted || f.state.Ready >= min(f.initial, f.state.Desired))
 }
 
-// active returns the Active condition, which does not count towards Ready.
+// active returns the Active condition, which does not affect Ready.
 func (f *facts) active(before *servingv1.RevisionStatus, isStarted bool) duckv1.Condition {
 	active := reconciler.Unknown(servingv1.RevisionConditionActive, ReasonQueued,
 		"Requests to the target are being buffered as resources are provisioned.")

@@ -24,7 +24,7 @@ func newRevision() *servingv1.Revision {
 	}}
 }
 
-// line is a condition in short: status and reason.
+// line returns the status and the reason of a condition.
 func line(status servingv1.RevisionStatus, t duckv1.ConditionType) string {
 	c := status.Conditions.Get(t)
 	if c == nil {
@@ -69,7 +69,7 @@ func TestObserve(t *testing.T) {
 			{state: &workload.State{Desired: 1}, after: time.Hour, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: queued},
 			{state: &workload.State{Desired: 1, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
 		}},
-		{"no room, then containers fail", 1, []step{
+		{"unschedulable, then containers fail", 1, []step{
 			{state: &workload.State{Desired: 1, Failure: full}, ready: "False Unschedulable", resources: "False Unschedulable", healthy: deploying, active: queued},
 			{state: &workload.State{Desired: 1, Failure: exit}, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: queued},
 		}},
@@ -80,15 +80,15 @@ func TestObserve(t *testing.T) {
 			{state: &workload.State{}, ready: "False ExitCode1", resources: "True", healthy: "False ExitCode1", active: noTraffic},
 			{state: &workload.State{Desired: 3, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
 		}},
-		{"no room after it was ready", 1, []step{
+		{"unschedulable after it was ready", 1, []step{
 			{state: &workload.State{Desired: 1, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
 			{state: &workload.State{Desired: 1, Failure: full}, ready: "False Unschedulable", resources: "False Unschedulable", healthy: "True", active: queued},
 		}},
-		{"initial scale is to be reached", 3, []step{
+		{"initial scale must be reached", 3, []step{
 			{state: &workload.State{Desired: 3, Ready: 2}, ready: deploying, resources: deploying, healthy: deploying, active: queued, next: 600 * time.Second},
 			{state: &workload.State{Desired: 3, Ready: 3}, ready: "True", resources: "True", healthy: "True", active: "True"},
 		}},
-		{"initial scale beyond what the autoscaler allows", 3, []step{
+		{"initial scale above the autoscaler's limit", 3, []step{
 			{state: &workload.State{Desired: 2, Ready: 2}, ready: "True", resources: "True", healthy: "True", active: "True"},
 		}},
 		{"images that take long to resolve", 1, []step{
@@ -99,10 +99,10 @@ func TestObserve(t *testing.T) {
 		{"initial scale zero", 0, []step{
 			{state: &workload.State{}, ready: "True", resources: "True", healthy: "True", active: noTraffic},
 		}},
-		{"initial scale zero, but nothing to run", 0, []step{
+		{"initial scale zero, but no image", 0, []step{
 			{state: &workload.State{Failure: &workload.Failure{Reason: "ContainerMissing"}}, ready: "False ContainerMissing", resources: "True", healthy: "False ContainerMissing", active: queued},
 		}},
-		{"too slow, but gets there", 1, []step{
+		{"exceeds the deadline, then becomes ready", 1, []step{
 			{state: &workload.State{Desired: 1}, after: 600 * time.Second, ready: "False ProgressDeadlineExceeded", resources: "False ProgressDeadlineExceeded", healthy: deploying, active: queued},
 			{state: &workload.State{Desired: 1, Ready: 1}, ready: "True", resources: "True", healthy: "True", active: "True"},
 		}},
@@ -124,7 +124,7 @@ func TestObserve(t *testing.T) {
 					}
 				}
 				if next != s.next {
-					t.Errorf("step %d: looks again after %v, want %v", i, next, s.next)
+					t.Errorf("step %d: next observation after %v, want %v", i, next, s.next)
 				}
 				if status.ObservedGeneration != 1 {
 					t.Errorf("step %d: observedGeneration is %d, want 1", i, status.ObservedGeneration)
@@ -135,8 +135,8 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// TestObserveKeepsStarted has a Revision that was ready before remembered as started while it fails, which is
-// what its initial scale depends on.
+// TestObserveKeepsStarted checks that a Revision that was ready before is recorded as started while it fails, because
+// its initial scale depends on that.
 func TestObserveKeepsStarted(t *testing.T) {
 	revision := newRevision()
 	for i, step := range []struct {
@@ -160,9 +160,8 @@ func TestObserveKeepsStarted(t *testing.T) {
 	}
 }
 
-// TestObserveDetails covers serving 9.4.3-4 and 9.4.3-7: logUrl, container statuses and replicas are what the
-// runtime says, and stay where it does not say anything.
-// It covers serving 6-16.
+// TestObserveDetails covers serving 9.4.3-4 and 9.4.3-7: logUrl, container statuses and replicas are copied from the
+// runtime, and stay if it does not report them. It covers serving 6-16.
 func TestObserveDetails(t *testing.T) {
 	revision := newRevision()
 	state := &workload.State{Desired: 2, Ready: 1, LogURL: "file:///logs", Containers: []servingv1.ContainerStatus{{Name: "a", ImageDigest: "a@sha256:1"}}}
@@ -170,15 +169,15 @@ func TestObserveDetails(t *testing.T) {
 	status, _ := observe(facts{revision: revision, initial: 1, now: began.Add(time.Hour)})
 	if status.LogURL != "file:///logs" || len(status.ContainerStatuses) != 1 ||
 		ptr.Deref(status.ActualReplicas, -1) != 1 || ptr.Deref(status.DesiredReplicas, -1) != 2 || line(status, servingv1.RevisionConditionActive) != "True" {
-		t.Errorf("status is %+v, want what the runtime said last", status)
+		t.Errorf("status is %+v, want the last state of the runtime", status)
 	}
 	if c := status.Conditions.Get(servingv1.RevisionConditionActive); c.Severity != duckv1.ConditionSeverityInfo || c.Status != corev1.ConditionTrue {
 		t.Errorf("Active is %+v, want True of severity Info (serving 6-16)", c)
 	}
 }
 
-// TestObserveDeadline gives a Revision that is older than this process its whole deadline, and then reports that it was
-// exceeded (serving 6-6).
+// TestObserveDeadline checks that a Revision that is older than this process gets its whole deadline, and then reports
+// that it was exceeded (serving 6-6).
 func TestObserveDeadline(t *testing.T) {
 	revision := newRevision()
 	revision.Annotations = map[string]string{servingv1.ProgressDeadlineAnnotationKey: "30s"}
@@ -200,10 +199,8 @@ func TestObserveDeadline(t *testing.T) {
 	}
 }
 
-// TestObserveImages reports the digests of images, and an image that runs by its tag, which does not affect Ready
-// (serving 9.4.3-8).
-// It covers serving 10.1-1 and 10.1-2.
-// It covers serving 9.4.3-6.
+// TestObserveImages checks that the digests of images are reported, and an image that runs by its tag, which does not
+// affect Ready (serving 9.4.3-8). It covers serving 10.1-1 and 10.1-2. It covers serving 9.4.3-6.
 func TestObserveImages(t *testing.T) {
 	revision := newRevision()
 	resolved := []servingv1.ContainerStatus{{Name: "user-container", ImageDigest: "cart@sha256:1"}}

@@ -10,7 +10,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
-// Reasons of conditions of a Revision, or about one, that other kinds look for.
+// Reasons of conditions of a Revision, or about a Revision, that controllers of other kinds read.
 const (
 	// ReasonRevisionNameInUse means that the Revision that a template names was not created from it.
 	ReasonRevisionNameInUse = "RevisionNameTaken"

@@ -20,6 +20,7 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostnames"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/fake"
 	servinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/serving/v1"
@@ -47,7 +48,7 @@ func newConfiguration(name, latestReady string, ready ...duckv1.Condition) *serv
 	return configuration
 }
 
-// newRevision is the nth Revision of a Configuration, of a Service of that name.
+// newRevision returns the nth Revision of a Configuration, which belongs to a Service of that name.
 func newRevision(configuration string, n int, ready ...duckv1.Condition) *servingv1.Revision {
 	revision := &servingv1.Revision{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: fmt.Sprintf("%s-%d", configuration, n), Generation: 1,
@@ -64,7 +65,7 @@ func ready(status corev1.ConditionStatus, message string) duckv1.Condition {
 	return duckv1.Condition{Type: duckv1.ConditionReady, Status: status, Message: message}
 }
 
-// follow and pin are entries of spec.traffic.
+// follow and pin return entries of spec.traffic.
 func follow(configuration string, percent int64, tag ...string) servingv1.TrafficTarget {
 	return servingv1.TrafficTarget{ConfigurationName: configuration, LatestRevision: ptr.To(true), Percent: &percent, Tag: strings.Join(tag, "")}
 }
@@ -73,11 +74,11 @@ func pin(revision string, percent int64, tag ...string) servingv1.TrafficTarget 
 	return servingv1.TrafficTarget{RevisionName: revision, LatestRevision: ptr.To(false), Percent: &percent, Tag: strings.Join(tag, "")}
 }
 
-// fakeGateway keeps what it is handed.
+// fakeGateway records the routes that were set.
 type fakeGateway struct {
 	routes map[routing.Key]*routing.Route
 	calls  int
-	// behind are called when other replicas have caught up; nil says that they have.
+	// behind are called when other replicas have caught up; nil means that they have.
 	behind *[]func()
 }
 
@@ -116,7 +117,7 @@ type fakeQueue struct{ keys []types.NamespacedName }
 
 func (f *fakeQueue) Enqueue(key types.NamespacedName) { f.keys = append(f.keys, key) }
 
-// fixture is a Reconciler among fakes.
+// fixture is a Reconciler with fake dependencies.
 type fixture struct {
 	*Reconciler
 	t                                *testing.T
@@ -156,7 +157,7 @@ type stored[O any] interface {
 	Update(ctx context.Context, obj O, opts metav1.UpdateOptions) (O, error)
 }
 
-// store writes an object with its status, whether or not there is one of its name.
+// store creates or replaces an object with its status.
 func store[O any](t *testing.T, client stored[O], obj O) {
 	t.Helper()
 	_, err := client.Create(t.Context(), obj, metav1.CreateOptions{})
@@ -168,7 +169,7 @@ func store[O any](t *testing.T, client stored[O], obj O) {
 	}
 }
 
-// put stores an object, or replaces it.
+// put creates or replaces an object.
 func (f *fixture) put(object runtime.Object) {
 	f.t.Helper()
 	client := f.client.ServingV1()
@@ -183,7 +184,7 @@ func (f *fixture) put(object runtime.Object) {
 	f.list()
 }
 
-// list brings the listers up to date.
+// list updates the listers.
 func (f *fixture) list() {
 	f.t.Helper()
 	client, ctx := f.client.ServingV1(), f.t.Context()
@@ -225,7 +226,7 @@ func (f *fixture) remove(resource, name string) {
 	f.list()
 }
 
-// restart has a new Reconciler over the same objects.
+// restart replaces the Reconciler by a new one for the same objects.
 func (f *fixture) restart() {
 	f.gateway, f.queue, f.events = &fakeGateway{routes: map[routing.Key]*routing.Route{}}, &fakeQueue{}, record.NewFakeRecorder(100)
 	f.Reconciler = &Reconciler{
@@ -234,10 +235,12 @@ func (f *fixture) restart() {
 		RevisionIndex: f.revision, Gateway: f.gateway, Recorder: f.events, Clock: f.clock, Queue: f.queue,
 		URLs:     URLs{ClusterDomain: "cluster.local"},
 		Settings: func() *settings.Settings { return f.settings },
+		Claims:   &hostnames.Claims{},
 	}
+	f.Claims.Join(hostnames.Route, f.Participant())
 }
 
-// reconcile returns how often it wrote, and the events.
+// reconcile returns the number of writes, and the events.
 func (f *fixture) reconcile(name string) (writes int, events []string) {
 	f.t.Helper()
 	f.client.ClearActions()
@@ -262,7 +265,7 @@ func (f *fixture) status(name string) *servingv1.RouteStatus {
 	return &route.Status
 }
 
-// condition is one of a Route's conditions in short: status, reason, message.
+// condition returns one of a Route's conditions as status, reason and message.
 func (f *fixture) condition(name string, t duckv1.ConditionType) string {
 	f.t.Helper()
 	c := f.status(name).Conditions.Get(t)
@@ -272,7 +275,7 @@ func (f *fixture) condition(name string, t duckv1.ConditionType) string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s", c.Status, c.Reason, c.Message))
 }
 
-// traffic is a Route's status.traffic in short.
+// traffic summarizes a Route's status.traffic.
 func (f *fixture) traffic(name string) string {
 	f.t.Helper()
 	var parts []string
@@ -286,7 +289,7 @@ func (f *fixture) traffic(name string) string {
 	return strings.Join(parts, " ")
 }
 
-// routing is the routing state of a Revision, with the Routes that refer to it.
+// routing returns the routing state of a Revision, with the Routes that refer to it.
 func (f *fixture) routing(name string) string {
 	f.t.Helper()
 	revision, err := f.Revisions.Revisions("default").Get(name)

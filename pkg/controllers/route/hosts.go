@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostnames"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hosttls"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
@@ -19,34 +21,41 @@ type URLs struct {
 	ClusterDomain string
 	// Port is the port of the gateway as seen by users; 0 means the default of the scheme.
 	Port int
+	// TLSPort is the port of the gateway for HTTPS as seen by users; 0 means 443.
+	TLSPort int
 	// PublicAddress makes status.address.url the public URL, for clients that cannot resolve the names of the cluster.
 	PublicAddress bool
+	// Authority returns the certificate authority of public host names in PEM, for clients of a public address that is HTTPS. Nil without
+	// PublicAddress.
+	Authority func() string
 }
 
-// host is a host name of a Route, or of one of its tags. Local ones are only for callers within the cluster; internal ones
-// follow from the names of the core Services.
+// host is a host name of a Route, or of one of its tags. Local host names are only for callers within the cluster; internal ones are
+// derived from the names of the core Services.
 type host struct {
 	name, tag       string
 	local, internal bool
 }
 
-// addresses are the host names of a Route and the URLs made of them.
+// addresses are the host names of a Route and their URLs.
 type addresses struct {
 	hosts []host
-	// url is the Route's URL, internal that within the cluster; url is empty where it would be no DNS name.
+	// url is the Route's URL, and internal its URL within the cluster; url is empty if its host would not be a DNS name.
 	url, internal string
+	// authority is the certificate authority of internal in PEM, or empty.
+	authority string
 	// tags are the URLs of the tags.
 	tags map[string]string
 	// services are the core Services of the Route and of its tags, whether or not it gets their host names.
 	services []service
-	// faults are the errors of names that are no DNS names.
+	// faults are the errors of host names that are not DNS names.
 	faults []error
 }
 
 // service is a core Service by whose name a Route, or one of its tags, is called within the cluster.
 type service struct{ name, host string }
 
-// tagsOf are the tags that a Route has or still has, sorted.
+// tagsOf returns the tags in the spec and the status of a Route, sorted.
 func tagsOf(route *servingv1.Route) []string {
 	var tags []string
 	for _, traffic := range [][]servingv1.TrafficTarget{route.Spec.Traffic, route.Status.Traffic} {
@@ -60,9 +69,8 @@ func tagsOf(route *servingv1.Route) []string {
 	return slices.Compact(tags)
 }
 
-// addressesOf returns the host names of a Route and its tags (serving 8-3, 10.2-6): the public one, unless it is
-// to be reached within the cluster only, and those by which others in the cluster call it. private names the core Services
-// whose Route or tag gets no public one.
+// addressesOf returns the host names of a Route and its tags (serving 8-3, 10.2-6): the public one, unless the Route is cluster-local,
+// and the names for callers within the cluster. private lists the core Services whose Route or tag gets no public host name.
 func addressesOf(route *servingv1.Route, s *settings.Settings, urls URLs, private []string) addresses {
 	a := addresses{tags: map[string]string{}}
 	allLocal := route.Labels[servingv1.VisibilityLabelKey] == servingv1.VisibilityClusterLocal
@@ -82,7 +90,7 @@ func addressesOf(route *servingv1.Route, s *settings.Settings, urls URLs, privat
 		full := internal + clusterSuffix
 		a.hosts = append(a.hosts, host{full, tag, true, true}, host{internal + ".svc", tag, true, true}, host{internal, tag, true, true})
 		a.services = append(a.services, service{name, internal})
-		url := urls.of("http", full)
+		url := urls.Of("http", full)
 		if tag == "" {
 			a.internal = url
 		}
@@ -92,7 +100,7 @@ func addressesOf(route *servingv1.Route, s *settings.Settings, urls URLs, privat
 			if err != nil {
 				a.faults = append(a.faults, err)
 			} else {
-				url = urls.of(cmp.Or(s.Network.DefaultExternalScheme, "http"), public)
+				url = urls.Of(cmp.Or(s.Network.DefaultExternalScheme, "http"), public)
 				// Operators may configure public names that equal names within the cluster.
 				if !slices.Contains(a.hosts, host{public, tag, true, true}) {
 					a.hosts = append(a.hosts, host{public, tag, strings.HasSuffix(public, clusterSuffix), false})
@@ -111,15 +119,20 @@ func addressesOf(route *servingv1.Route, s *settings.Settings, urls URLs, privat
 	return a
 }
 
-// of returns a URL whose port is left out where the scheme implies it.
-func (u URLs) of(scheme, name string) string {
+// Of returns a URL, without the port if it is the default port of the scheme.
+func (u URLs) Of(scheme, name string) string {
 	if u.Port == 0 || scheme == "http" && u.Port == 80 || scheme == "https" && u.Port == 443 {
 		return scheme + "://" + name
 	}
 	return scheme + "://" + net.JoinHostPort(name, strconv.Itoa(u.Port))
 }
 
-// names are the host names alone, sorted.
+// Secure returns the URL of a host name with HTTPS.
+func (u URLs) Secure(name string) string {
+	return URLs{Port: u.TLSPort}.Of("https", name)
+}
+
+// names returns the host names, sorted.
 func (a *addresses) names() []string {
 	names := make([]string, 0, len(a.hosts))
 	for _, h := range a.hosts {
@@ -129,9 +142,9 @@ func (a *addresses) names() []string {
 	return slices.Compact(names)
 }
 
-// table returns the route of the gateway for a Route's hosts, without the hosts that it has lost to other Routes; nil if no target is
-// assigned.
-func table(key routing.Key, hosts []host, targets []target, lost map[string]routing.Key, tagHeader bool) *routing.Route {
+// table returns the route of the gateway for a Route's hosts, without the hosts that it has lost to other objects; nil if no target is
+// assigned. tls is the state of the certificates of the hosts.
+func table(key routing.Key, hosts []host, targets []target, lost map[string]hostnames.Owner, tagHeader bool, tls *hosttls.Findings) *routing.Route {
 	if len(targets) == 0 {
 		return nil
 	}
@@ -154,6 +167,7 @@ func table(key routing.Key, hosts []host, targets []target, lost map[string]rout
 			shares = ofTag(targets, h.tag)
 		}
 		entry := routing.Host{Name: h.name, ClusterLocal: h.local, Targets: merged(key, shares)}
+		entry.Certificate, entry.RedirectToHTTPS = tls.Serves(h.name), tls.Redirects(h.name)
 		if len(entry.Targets) == 0 {
 			continue
 		}
@@ -165,7 +179,7 @@ func table(key routing.Key, hosts []host, targets []target, lost map[string]rout
 	return route
 }
 
-// ofTag returns the targets of a tag, which has all requests to its host names, whatever its percent.
+// ofTag returns the targets of a tag, which receive all requests to its host names regardless of their percent.
 func ofTag(targets []target, tag string) []target {
 	var tagged []target
 	for _, t := range targets {
@@ -204,8 +218,8 @@ func revisionKey(route routing.Key, t target) routing.Key {
 	return routing.Key{Namespace: route.Namespace, Name: t.revision}
 }
 
-// placeholders returns the names of the core Services of a Route, except for hosts that it has lost to other Routes.
-func (a *addresses) placeholders(lost map[string]routing.Key) []string {
+// placeholders returns the names of the core Services of a Route, except for hosts that it has lost to other objects.
+func (a *addresses) placeholders(lost map[string]hostnames.Owner) []string {
 	var names []string
 	for _, s := range a.services {
 		if _, isLost := lost[s.host]; !isLost {
@@ -215,11 +229,11 @@ func (a *addresses) placeholders(lost map[string]routing.Key) []string {
 	return names
 }
 
-// conflict returns a message about a host that belongs to another Route, or "".
-func (a *addresses) conflict(lost map[string]routing.Key) string {
+// conflict returns a message about a host that belongs to another object, or "".
+func (a *addresses) conflict(lost map[string]hostnames.Owner) string {
 	for _, h := range a.hosts {
 		if owner, ok := lost[h.name]; ok {
-			return fmt.Sprintf("Host name %q belongs to Route %q, which claimed it first.", h.name, owner)
+			return fmt.Sprintf("Host name %q belongs to %s, which claimed it first.", h.name, owner)
 		}
 	}
 	return ""

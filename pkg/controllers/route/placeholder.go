@@ -11,9 +11,9 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostnames"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
-	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
@@ -50,8 +50,8 @@ func (r *Reconciler) addresses(route *servingv1.Route, s *settings.Settings) (ad
 	return addressesOf(route, s, r.URLs, private), nil
 }
 
-// place creates the core Services of a Route. fault is for its status, err is to be retried.
-func (r *Reconciler) place(ctx context.Context, route *servingv1.Route, named *addresses, lost map[string]routing.Key) (fault *duckv1.Condition, err error) {
+// place creates the core Services of a Route. fault is for its status; the caller retries after err.
+func (r *Reconciler) place(ctx context.Context, route *servingv1.Route, named *addresses, lost map[string]hostnames.Owner) (fault *duckv1.Condition, err error) {
 	if r.Placeholders == nil {
 		return nil, nil
 	}

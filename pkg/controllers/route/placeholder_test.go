@@ -20,7 +20,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
-// fakePlaceholders keeps the names that Routes have.
+// fakePlaceholders records the names of the Services of Routes.
 type fakePlaceholders struct {
 	names map[string][]string
 	err   error
@@ -46,7 +46,7 @@ func (f *fakePlaceholders) Forget(route types.NamespacedName) { delete(f.names, 
 
 func (*fakePlaceholders) Track(*reconciler.Controller) error { return nil }
 
-// TestPrivateTag makes one tag private by the label on its core Service, and public again without it.
+// TestPrivateTag checks that the label on its core Service makes a tag private, and that it is public without the label.
 func TestPrivateTag(t *testing.T) {
 	isReady := ready(corev1.ConditionTrue, "")
 	f := newFixture(t, newRoute("hello", pin("hello-1", 50, "v1"), pin("hello-1", 50, "v2")), newRevision("hello", 1, isReady))
@@ -79,7 +79,7 @@ func TestPrivateTag(t *testing.T) {
 	}
 }
 
-// TestPlaceholders gives Routes and their tags core Services, except for hosts that other Routes have.
+// TestPlaceholders checks that Routes and their tags get core Services, except for hosts of other Routes.
 func TestPlaceholders(t *testing.T) {
 	isReady := ready(corev1.ConditionTrue, "")
 	older, younger := newRoute("v1-hello", pin("hello-1", 100)), newRoute("hello", pin("hello-1", 100, "v1"), pin("hello-1", 0, "v2"))
@@ -134,7 +134,7 @@ func TestPlaceholderFaults(t *testing.T) {
 	}
 }
 
-// TestFollowing covers that the gateway of a replica that does not write gets the same route as the gateway of the one that does, also
+// TestFollowing checks that the gateway of a replica that does not write gets the same route as the gateway of the writing one, also
 // during a rollout, and that it writes nothing.
 func TestFollowing(t *testing.T) {
 	isReady := ready(corev1.ConditionTrue, "")

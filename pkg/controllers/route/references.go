@@ -34,8 +34,8 @@ func references(route *servingv1.Route, targets []target) sets.Set[string] {
 }
 
 // refer labels Revisions with whether Routes refer to them, and lists these Routes in an annotation, so that any replica can remove a
-// Route that is gone. latest has the Revision that the Route uses of each Configuration it follows, by Configuration; older
-// Revisions without requests are superseded.
+// deleted Route. latest maps each Configuration that the Route follows to the Revision that the Route uses; older Revisions without
+// requests are superseded.
 func (r *Reconciler) refer(ctx context.Context, key types.NamespacedName, service string, refs sets.Set[string], latest map[string]string) error {
 	referring, err := reconciler.Indexed[*servingv1.Revision](r.RevisionIndex, revisionsByRoute, key.String())
 	if err != nil {
@@ -97,7 +97,7 @@ func (r *Reconciler) supersede(ctx context.Context, namespace string, refs sets.
 	return nil
 }
 
-// label records in a Revision which Routes refer to it, unless it does already.
+// label records the Routes that refer to a Revision in the Revision, unless they are recorded already.
 func (r *Reconciler) label(ctx context.Context, revision *servingv1.Revision, routes []string) error {
 	patch, err := routingPatch(revision, routes, r.Clock.Now())
 	if patch == nil || err != nil {
@@ -113,8 +113,8 @@ func (r *Reconciler) label(ctx context.Context, revision *servingv1.Revision, ro
 	return nil
 }
 
-// routingPatch returns a merge patch that records in a Revision which Routes refer to it, or nil if that is recorded. It has the
-// Revision's resourceVersion, since several Routes may change the same list.
+// routingPatch returns a merge patch that records the Routes that refer to a Revision in the Revision, or nil if they are recorded.
+// It has the Revision's resourceVersion, since several Routes may change the same list.
 func routingPatch(revision *servingv1.Revision, routes []string, now time.Time) ([]byte, error) {
 	state := servingv1.RoutingStateReserve
 	var list any

@@ -13,7 +13,7 @@ import (
 // rolloutAnnotationKey in status holds the rollouts in progress, so that a restart resumes them.
 const rolloutAnnotationKey = servingv1.GroupName + "/rollout"
 
-// minStep is the least time between two steps of a rollout; a short rollout has fewer and greater steps.
+// minStep is the minimum time between two steps of a rollout; a short rollout has fewer and greater steps.
 const minStep = time.Second
 
 // rollout is the move of one target's share from older Revisions to the latest one.
@@ -59,7 +59,7 @@ func writeRollouts(status *servingv1.RouteStatus, rollouts []rollout) error {
 	return nil
 }
 
-// rolloutDuration is how long a Route's traffic takes to move to a new Revision.
+// rolloutDuration returns the time in which a Route's traffic moves to a new Revision.
 func rolloutDuration(route *servingv1.Route, network *settings.Network) time.Duration {
 	for _, key := range []string{servingv1.RolloutDurationAnnotationKey, servingv1.RolloutDurationLegacyAnnotationKey} {
 		if d, err := time.ParseDuration(route.Annotations[key]); err == nil && d >= 0 {
@@ -69,10 +69,10 @@ func rolloutDuration(route *servingv1.Route, network *settings.Network) time.Dur
 	return network.RolloutDuration
 }
 
-// rollOut replaces each target that follows a Configuration by as many as have a part of its share at a time,
-// oldest Revision first. before is the assignment in force, of which owner tells the Configuration of a
-// Revision ("" where it is gone); running are the rollouts that it is part of. It returns the targets, the
-// rollouts that go on, and when the next step is due.
+// rollOut replaces each target that follows a Configuration by one target for each Revision that currently has a part of its share,
+// oldest Revision first. before is the current assignment, owner returns the Configuration of a Revision in it ("" if it was
+// deleted), and running are the rollouts in progress. rollOut returns the targets, the rollouts that continue, and the time of the
+// next step.
 func rollOut(targets, before []target, running []rollout, owner func(revision string) string, duration time.Duration, now time.Time) ([]target, []rollout, time.Time) {
 	if duration <= 0 {
 		return targets, nil, time.Time{}
@@ -99,8 +99,8 @@ func rollOut(targets, before []target, running []rollout, owner func(revision st
 	return moved, going, due
 }
 
-// advance returns the rollout that a target is in, or nil where its share needs none. One that was on the way
-// to an older Revision starts again, from the shares it had reached.
+// advance returns the rollout of a target, or nil if its share needs none. A rollout to an older Revision restarts from the shares
+// that it had reached.
 func advance(t target, before []target, running []rollout, owner func(revision string) string, now time.Time) *rollout {
 	if !t.latest || t.percent == 0 {
 		return nil

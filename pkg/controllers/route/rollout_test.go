@@ -63,19 +63,19 @@ func TestRollOut(t *testing.T) {
 			{0, "c-2", "c-1+:89 c-2+:1 c-9:10", time.Second},
 			{5 * time.Second, "c-2", "c-1+:45 c-2+:45 c-9:10", 6 * time.Second},
 		}},
-		{"another one in between: the oldest gives first", 100, 10 * time.Second, []target{latestOf("c-1", 100)}, nil, []step{
+		{"an intermediate one: the oldest loses its share first", 100, 10 * time.Second, []target{latestOf("c-1", 100)}, nil, []step{
 			{0, "c-2", "c-1+:99 c-2+:1", time.Second},
 			{5 * time.Second, "c-2", "c-1+:50 c-2+:50", 6 * time.Second},
 			{6 * time.Second, "c-3", "c-1+:49 c-2+:50 c-3+:1", 7 * time.Second},
 			{12 * time.Second, "c-3", "c-2+:40 c-3+:60", 13 * time.Second},
 			{16 * time.Second, "c-3", "c-3+:100", 0},
 		}},
-		{"back again: what it had stays", 100, 10 * time.Second, []target{latestOf("c-1", 100)}, nil, []step{
+		{"a return to an older one keeps its share", 100, 10 * time.Second, []target{latestOf("c-1", 100)}, nil, []step{
 			{5 * time.Second, "c-2", "c-1+:99 c-2+:1", 6 * time.Second},
 			{6 * time.Second, "c-1", "c-2+:1 c-1+:99", 16 * time.Second},
 			{16 * time.Second, "c-1", "c-1+:100", 0},
 		}},
-		{"the old one is gone", 100, 10 * time.Second, []target{latestOf("x-1", 100)}, nil, []step{{0, "c-2", "c-2+:100", 0}}},
+		{"the old one is deleted", 100, 10 * time.Second, []target{latestOf("x-1", 100)}, nil, []step{{0, "c-2", "c-2+:100", 0}}},
 		{"another Configuration", 100, 10 * time.Second, []target{latestOf("d-1", 100)}, nil, []step{{0, "c-2", "c-2+:100", 0}}},
 		{"pinned before", 100, 10 * time.Second, []target{{revision: "c-1", percent: 100}}, nil, []step{{0, "c-2", "c-2+:100", 0}}},
 		{"no share", 0, 10 * time.Second, []target{latestOf("c-1", 0)}, nil, []step{{0, "c-2", "c-2+:0", 0}}},
@@ -104,7 +104,7 @@ func TestRollOut(t *testing.T) {
 	}
 }
 
-// TestRolloutDuration prefers the Route's annotation.
+// TestRolloutDuration checks that the Route's annotation takes precedence.
 func TestRolloutDuration(t *testing.T) {
 	network := &settings.Network{RolloutDuration: time.Minute}
 	for value, want := range map[string]time.Duration{"": time.Minute, "0s": 0, "90s": 90 * time.Second} {

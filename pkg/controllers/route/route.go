@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"reflect"
-	"slices"
 	"sync"
 	"time"
 
@@ -14,13 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostnames"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hosttls"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	servingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1"
 	servinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/serving/v1"
@@ -32,8 +32,7 @@ import (
 type Gateway interface {
 	SetRoute(route *routing.Route)
 	DeleteRoute(key routing.Key)
-	// ServedByAll reports whether the gateways of all replicas serve the same route as this one. If not, it calls then
-	// when that may have changed.
+	// ServedByAll reports whether the gateways of all replicas serve the same route as this one. If not, it calls then once that may have changed.
 	ServedByAll(key routing.Key, then func()) bool
 }
 
@@ -52,22 +51,30 @@ type Reconciler struct {
 	RevisionIndex cache.Indexer
 	Gateway       Gateway
 	URLs          URLs
+	// Certificates are nil if the gateway does not serve HTTPS.
+	Certificates hosttls.Certificates
+	// CertManager is nil if the replica neither reads nor writes Certificates of cert-manager.
+	CertManager hosttls.Manager
 	// Placeholders are nil without a host cluster.
 	Placeholders Placeholders
-	Recorder     record.EventRecorder
-	Clock        clock.PassiveClock
-	// Settings returns the same pointer until they change.
+	// Namespaces has the metadata of all Namespaces. Nil means that no Namespace has annotations.
+	Namespaces cache.SharedIndexInformer
+	Recorder   record.EventRecorder
+	Clock      clock.PassiveClock
+	// Settings returns the same pointer until the settings change.
 	Settings func() *settings.Settings
 	Queue    Queue
 
-	claims claims
+	// Claims decide which host names the Routes get.
+	Claims *hostnames.Claims
+
 	// mu guards published: the routes that the gateway has.
 	mu        sync.Mutex
 	published map[routing.Key]*routing.Route
 }
 
 // Reconcile applies a Route to the gateway, its core Services, the Revisions and its status, in this order, so that the status
-// promises only working addresses. Each step depends on stored state only: whatever a crash interrupts is repeated, and the
+// promises only working addresses. Each step depends on stored state only: a step that a crash interrupts is repeated, and the
 // gateways of all replicas get the same routes. Replicas that do not write stop after the gateway.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) (reconciler.Result, error) {
 	key := request.Key
@@ -83,11 +90,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 	if err != nil {
 		return reconciler.Result{}, err
 	}
-	lost, affected, err := r.claims.set(route, named, current, r.all, r.addresses)
+	callers, err := r.callers(route, &named, current)
 	if err != nil {
 		return reconciler.Result{}, err
 	}
-	r.enqueue(affected)
+	lost, err := r.Claims.Set(claimOf(route, named), current)
+	if err != nil {
+		return reconciler.Result{}, err
+	}
 	now := r.Clock.Now()
 	found, err := r.assign(ctx, route, current, now)
 	if err != nil {
@@ -98,7 +108,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 		result.RequeueAfter = found.due.Sub(now)
 	}
 	found.addresses, found.lost = named, lost
-	r.publish(key, table(key, named.hosts, found.targets, lost, current.TagHeader))
+	found.tls = r.secure(ctx, route, &found.addresses, func(name string) bool { _, isLost := lost[name]; return isLost }, &current.Network)
+	served := table(key, named.hosts, found.targets, lost, current.TagHeader, &found.tls)
+	if served != nil {
+		served.Callers = callers
+	}
+	r.publish(key, served)
 	if !request.Writes {
 		return result, nil
 	}
@@ -106,18 +121,25 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 	if found.placeholder, unplaced = r.place(ctx, route, &named, lost); apierrors.IsConflict(unplaced) {
 		return result, unplaced
 	}
-	// The scale of Revisions and garbage collection depend on the labels of Revisions, not whether the Route is served.
+	uncertified := found.tls.Apply(ctx)
+	// The scale of Revisions and garbage collection depend on the labels of Revisions, but serving the Route does not.
 	return result, errors.Join(
-		unplaced,
+		unplaced, uncertified,
 		r.refer(ctx, key, route.Labels[servingv1.ServiceLabelKey], references(route, found.targets), found.latest()),
 		r.write(ctx, request.Status, route, &found, now),
 	)
 }
 
-// remove removes a Route that is gone from the gateway, the claims and the Revisions.
+// remove removes a deleted Route from the gateway, the claims and the Revisions.
 func (r *Reconciler) remove(ctx context.Context, request reconciler.Request) error {
 	r.publish(request.Key, nil)
-	r.enqueue(r.claims.drop(request.Key))
+	r.Claims.Drop(ownerOf(request.Key))
+	if r.Certificates != nil {
+		r.Certificates.Set(ctx, certificatesOwner(request.Key), nil)
+	}
+	if r.CertManager != nil {
+		r.CertManager.Forget(certificatesOwner(request.Key))
+	}
 	if r.Placeholders != nil {
 		r.Placeholders.Forget(request.Key)
 	}
@@ -127,8 +149,7 @@ func (r *Reconciler) remove(ctx context.Context, request reconciler.Request) err
 	return r.refer(ctx, request.Key, "", nil, nil)
 }
 
-// assign returns the Revisions that currently get a Route's requests. If its spec cannot be met, it returns the last assignment that
-// could.
+// assign returns the Revisions that currently get a Route's requests. If its spec cannot be satisfied, it returns the last valid assignment.
 func (r *Reconciler) assign(ctx context.Context, route *servingv1.Route, current *settings.Settings, now time.Time) (findings, error) {
 	from := sources{
 		configuration: func(name string) (*servingv1.Configuration, error) {
@@ -223,12 +244,4 @@ func (r *Reconciler) write(ctx context.Context, writer *reconciler.StatusWriter,
 		reconciler.RecordReady(r.Recorder, &current, observed.Status.Conditions, status.Conditions)
 	}
 	return nil
-}
-
-func (r *Reconciler) all() ([]*servingv1.Route, error) { return r.Routes.List(labels.Everything()) }
-
-func (r *Reconciler) enqueue(keys []routing.Key) {
-	for _, key := range slices.Compact(keys) {
-		r.Queue.Enqueue(key)
-	}
 }

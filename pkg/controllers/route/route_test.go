@@ -14,6 +14,8 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostnames"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hosttls"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
@@ -21,9 +23,8 @@ import (
 
 const ingress, allAssigned = servingv1.RouteConditionIngressReady, servingv1.RouteConditionAllTrafficAssigned
 
-// TestReconcile covers serving 9.3.3-1, 9.3.3-6 and 9.3.3-8: a Route that waits, then serves, in two writes, and
-// none after a restart, which fills the gateway again.
-// It covers serving 9.3.3-2.
+// TestReconcile covers serving 9.3.3-1, 9.3.3-6 and 9.3.3-8: a Route that waits and then serves is written twice, and not after a restart,
+// which passes the route to the gateway again. It covers serving 9.3.3-2.
 func TestReconcile(t *testing.T) {
 	isReady := ready(corev1.ConditionTrue, "")
 	f := newFixture(t, newRoute("hello", follow("hello", 100)), newConfiguration("hello", ""), newRevision("hello", 1))
@@ -57,7 +58,7 @@ func TestReconcile(t *testing.T) {
 	}
 	for condition, want := range map[duckv1.ConditionType]string{
 		duckv1.ConditionReady: "True", allAssigned: "True", ingress: "True",
-		servingv1.RouteConditionCertificateProvisioned: "True TLSNotEnabled TLS is not enabled for the Route's host names.",
+		servingv1.RouteConditionCertificateProvisioned: "True TLSNotEnabled external-domain-tls is not enabled",
 	} {
 		if got := f.condition("hello", condition); got != want {
 			t.Errorf("%s is %q, want %q", condition, got, want)
@@ -82,7 +83,7 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// TestReconcileKeepsLastGood keeps the latest valid assignment while the spec cannot be met, also after a restart.
+// TestReconcileKeepsLastGood checks that the latest valid assignment is kept while the spec cannot be satisfied, also after a restart.
 func TestReconcileKeepsLastGood(t *testing.T) {
 	isReady := ready(corev1.ConditionTrue, "")
 	f := newFixture(t, newRoute("hello", pin("hello-1", 60), pin("hello-2", 40)), newRevision("hello", 1, isReady), newRevision("hello", 2, isReady))
@@ -108,19 +109,19 @@ func TestReconcileKeepsLastGood(t *testing.T) {
 	f.remove("revisions", "hello-1")
 	f.reconcile("hello")
 	if got := f.gateway.shares("hello.default.example.com"); got != "hello-2:100" || f.traffic("hello") != "hello-2:100" {
-		t.Errorf("requests go to %q, status says %q; want the one that is left", got, f.traffic("hello"))
+		t.Errorf("requests go to %q, status has %q; want the remaining Revision", got, f.traffic("hello"))
 	}
 	f.put(newRevision("hello", 3, isReady))
 	f.reconcile("hello")
 	if got := f.gateway.shares("hello.default.example.com"); got != "hello-3:100" {
-		t.Errorf("requests go to %q, want what the spec says", got)
+		t.Errorf("requests go to %q, want the traffic of the spec", got)
 	}
 	if got := f.routing("hello-2"); got != "reserve" {
-		t.Errorf("a Revision that serves no more is %q, want reserve", got)
+		t.Errorf("a Revision that no longer serves is %q, want reserve", got)
 	}
 }
 
-// TestReconcileRollout moves requests step by step, and continues after a restart.
+// TestReconcileRollout checks that requests move step by step, and that the rollout continues after a restart.
 func TestReconcileRollout(t *testing.T) {
 	isReady := ready(corev1.ConditionTrue, "")
 	route := newRoute("hello", follow("hello", 100))
@@ -156,8 +157,8 @@ func TestReconcileRollout(t *testing.T) {
 	}
 }
 
-// TestReconcileHostConflict covers serving 8-3: of two Routes that would have the same host name, the older one has
-// it; the other one gets it when it is free.
+// TestReconcileHostConflict covers serving 8-3: the older one of two Routes that claim the same host name gets it; the other one gets it
+// when it becomes free.
 func TestReconcileHostConflict(t *testing.T) {
 	isReady := ready(corev1.ConditionTrue, "")
 	older := newRoute("c", pin("hello-1", 100, "a-b"))
@@ -165,7 +166,7 @@ func TestReconcileHostConflict(t *testing.T) {
 	younger.CreationTimestamp = metav1.NewTime(began.Add(time.Second))
 	f := newFixture(t, older, younger, newRevision("hello", 1, isReady), newRevision("hello", 2, isReady))
 	const shared = "a-b-c.default.example.com"
-	// The younger one comes first, as it may after a restart.
+	// The younger one is reconciled first, as may happen after a restart.
 	f.reconcile("b-c")
 	if got := f.gateway.shares(shared); got != "" {
 		t.Errorf("requests to the shared host go to %q before the older Route was seen", got)
@@ -251,7 +252,34 @@ func TestReconcileHostInUse(t *testing.T) {
 	}
 }
 
-// TestHeld covers what a Route holds by statuses that are incomplete, of older releases, or damaged.
+// TestReconcileMappedHost checks that a Route does not get a host name that a DomainMapping serves, even if the Route is older, and gets it
+// when the DomainMapping is deleted.
+func TestReconcileMappedHost(t *testing.T) {
+	const host = "hello.default.example.com"
+	f := newFixture(t, newRoute("hello", pin("hello-1", 100)), newRevision("hello", 1, ready(corev1.ConditionTrue, "")))
+	mapping := hostnames.Owner{Kind: hostnames.DomainMapping, Key: routing.Key{Namespace: "other", Name: host}}
+	if _, err := f.Claims.Set(hostnames.Claim{Owner: mapping, Created: began.Add(time.Hour), Hosts: []string{host}, Held: []string{host}}, f.settings); err != nil {
+		t.Fatal(err)
+	}
+	f.reconcile("hello")
+	want := `False HostnameConflict Host name "hello.default.example.com" belongs to DomainMapping "other/hello.default.example.com", which claimed it first.`
+	if got := f.condition("hello", ingress); got != want || f.gateway.shares(host) != "" {
+		t.Errorf("IngressReady is %q, want %q; requests go to %q", got, want, f.gateway.shares(host))
+	}
+	if got := f.gateway.shares("hello.default.svc.cluster.local"); got != "hello-1:100" {
+		t.Errorf("requests to the other host go to %q", got)
+	}
+	f.Claims.Drop(mapping)
+	if !slices.Contains(f.queue.keys, named("hello")) {
+		t.Errorf("enqueued %v", f.queue.keys)
+	}
+	f.reconcile("hello")
+	if got := f.condition("hello", ingress); got != "True" || f.gateway.shares(host) != "hello-1:100" {
+		t.Errorf("IngressReady is %q, requests go to %q", got, f.gateway.shares(host))
+	}
+}
+
+// TestHeld covers the host names of a Route according to incomplete, older and damaged statuses.
 func TestHeld(t *testing.T) {
 	hosts := []host{{name: "a.x.svc", local: true, internal: true}, {name: "a.example.com"}, {name: "t-a.x.svc", tag: "t", local: true, internal: true}, {name: "t-a.example.com", tag: "t"}}
 	status := func(change func(*servingv1.RouteStatus)) *servingv1.RouteStatus {
@@ -407,31 +435,30 @@ func TestTable(t *testing.T) {
 		{Name: "v1-hello", Targets: []routing.Target{{Revision: revision("r1"), Percent: 100}}},
 		{Name: "next-hello", ClusterLocal: true, Targets: []routing.Target{{Revision: revision("r3"), Percent: 10}, {Revision: revision("r4"), Percent: 90}}},
 	}}
-	got := table(named("hello"), hosts, targets, map[string]routing.Key{"lost-hello": named("other")}, true)
+	got := table(named("hello"), hosts, targets, map[string]hostnames.Owner{"lost-hello": ownerOf(named("other"))}, true, &hosttls.Findings{})
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("route (-want +got):\n%s", diff)
 	}
-	if got := table(named("hello"), hosts, targets, nil, false); got.Hosts[0].Tags != nil {
+	if got := table(named("hello"), hosts, targets, nil, false, &hosttls.Findings{}); got.Hosts[0].Tags != nil {
 		t.Errorf("tags are %v though the header is off, want none", got.Hosts[0].Tags)
 	}
-	if got := table(named("hello"), hosts, nil, nil, true); got != nil {
+	if got := table(named("hello"), hosts, nil, nil, true, &hosttls.Findings{}); got != nil {
 		t.Errorf("route is %+v though nothing is assigned, want none", got)
 	}
 }
 
-// TestReconcileSettings gives Routes other names as soon as the settings ask for them (serving 8-3: among the new
-// ones, too, each has one owner).
+// TestReconcileSettings checks that Routes get other names as soon as the settings change (serving 8-3: each of the new names has one owner too).
 func TestReconcileSettings(t *testing.T) {
 	isReady := ready(corev1.ConditionTrue, "")
 	f := newFixture(t, newRoute("a", pin("hello-1", 100)), newRoute("b", pin("hello-1", 100)), newRevision("hello", 1, isReady))
 	f.reconcile("a")
 	f.reconcile("b")
 	changed := settings.Default("example.org")
-	// One name for all Routes, which the server refuses, to have them compete for it.
+	// One name for all Routes, which the server would reject, so that they compete for it.
 	changed.Network = settings.Network{DomainTemplate: "all.{{.Domain}}", TagTemplate: "{{.Tag}}-{{.Name}}"}
 	f.settings = &changed
 	f.EnqueueAll()
-	slices.SortFunc(f.queue.keys, compareKeys)
+	slices.SortFunc(f.queue.keys, func(a, b routing.Key) int { return strings.Compare(a.Name, b.Name) })
 	if diff := cmp.Diff([]routing.Key{named("a"), named("b")}, f.queue.keys); diff != "" {
 		t.Fatalf("enqueued (-want +got):\n%s", diff)
 	}
@@ -441,14 +468,14 @@ func TestReconcileSettings(t *testing.T) {
 		t.Errorf("requests to the new host go to %q, the URL is %q; want one owner and http://all.example.org", got, f.status("a").URL)
 	}
 	if got := f.gateway.shares("a.default.example.com"); got != "" {
-		t.Errorf("requests to the old host go to %q, want nowhere", got)
+		t.Errorf("requests to the old host go to %q, want none", got)
 	}
 	if a, b := f.condition("a", duckv1.ConditionReady), f.status("b").Conditions.Get(ingress); a != "True" || b.Reason != ReasonHostnameConflict {
 		t.Errorf("Ready of the first is %q, IngressReady of the other %+v; want True and HostnameConflict", a, b)
 	}
 }
 
-// TestReconcileAllReplicas covers that a Route is not ready before the gateways of all replicas serve it (serving 7.4).
+// TestReconcileAllReplicas checks that a Route is not ready before the gateways of all replicas serve it (serving 7.4).
 func TestReconcileAllReplicas(t *testing.T) {
 	f := newFixture(t, newRoute("hello", follow("hello", 100)), newConfiguration("hello", "hello-1", ready(corev1.ConditionTrue, "")),
 		newRevision("hello", 1, ready(corev1.ConditionTrue, "")))
@@ -463,7 +490,7 @@ func TestReconcileAllReplicas(t *testing.T) {
 	}
 	f.gateway.behind = nil
 	if len(others) != 1 {
-		t.Fatalf("they were asked %d times", len(others))
+		t.Fatalf("they were queried %d times", len(others))
 	}
 	others[0]()
 	if want := []types.NamespacedName{named("hello")}; !slices.Equal(f.queue.keys, want) {
@@ -473,18 +500,18 @@ func TestReconcileAllReplicas(t *testing.T) {
 	if got := f.condition("hello", duckv1.ConditionReady); got != "True" {
 		t.Errorf("when others serve it, Ready is %q", got)
 	}
-	// A status that is Ready is not checked again, as by each new leader.
+	// A Ready status is not checked again, for example by each new leader.
 	f.gateway.behind = &others
 	if writes, _ := f.reconcile("hello"); writes != 0 || len(others) != 1 {
-		t.Errorf("a Route that is ready is written %d times, and asked for %d times", writes, len(others))
+		t.Errorf("a Route that is ready is written %d times, and queried %d times", writes, len(others))
 	}
-	// Nor is a Route asked for that is not ready for another reason, nor asks a replica that writes nothing.
+	// Neither is a Route queried that is not ready for another reason, nor does a replica query that writes nothing.
 	f.put(newRoute("unassigned", follow("none", 100)))
 	if writes, _ := f.reconcile("unassigned"); writes == 0 || len(others) != 1 {
-		t.Errorf("a Route without Revisions is written %d times, and the others were asked %d times", writes, len(others))
+		t.Errorf("a Route without Revisions is written %d times, and the others were queried %d times", writes, len(others))
 	}
 	f.put(newRoute("other", follow("hello", 100)))
 	if _, err := f.Reconcile(t.Context(), reconciler.NewRequest(named("other"), false)); err != nil || len(others) != 1 {
-		t.Errorf("a replica that follows: %v, the others were asked %d times", err, len(others))
+		t.Errorf("a replica that does not write: %v, the others were queried %d times", err, len(others))
 	}
 }

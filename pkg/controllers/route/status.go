@@ -10,24 +10,24 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostnames"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hosttls"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
-	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
 // Reasons of the other conditions of a Route, and of its Events.
 const (
 	ReasonIngressNotConfigured = "IngressNotConfigured"
 	ReasonRolloutInProgress    = "RolloutInProgress"
-	ReasonTLSNotEnabled        = "TLSNotEnabled"
-	// ReasonHostnameConflict means that another Route serves one of the host names (serving 8-3).
+	// ReasonHostnameConflict means that another object serves one of the host names (serving 8-3).
 	ReasonHostnameConflict = "HostnameConflict"
-	// ReasonHostnameInvalid means that one of the host names would be no DNS name.
+	// ReasonHostnameInvalid means that one of the host names would not be a DNS name.
 	ReasonHostnameInvalid = "HostnameInvalid"
 	// ReasonTrafficChanged is the reason of Events about a changed assignment.
 	ReasonTrafficChanged = "TrafficChanged"
 )
 
-// dependents are the conditions that make up Ready; the first one that fails gives the cause.
+// dependents are the conditions that Ready depends on; the first one that fails determines the reason.
 var dependents = []duckv1.ConditionType{
 	servingv1.RouteConditionAllTrafficAssigned,
 	servingv1.RouteConditionIngressReady,
@@ -38,20 +38,21 @@ var dependents = []duckv1.ConditionType{
 type findings struct {
 	targets  []target
 	assigned duckv1.Condition
-	// rollouts are in progress; the next step is due then.
+	// rollouts are the rollouts in progress, due is the time of their next step.
 	rollouts []rollout
 	due      time.Time
 
 	addresses addresses
-	// lost are the host names that other Routes have.
-	lost map[string]routing.Key
+	tls       hosttls.Findings
+	// lost maps host names to the other objects that serve them.
+	lost map[string]hostnames.Owner
 	// spreading is true if not all gateways serve this assignment yet.
 	spreading bool
 	// placeholder is the fault of the Route's core Services, or nil.
 	placeholder *duckv1.Condition
 }
 
-// latest are the Revisions that requests go to because their Configuration is followed, by its name.
+// latest maps each followed Configuration to the Revision that receives its requests.
 func (f *findings) latest() map[string]string {
 	latest := map[string]string{}
 	for _, t := range f.targets {
@@ -62,7 +63,7 @@ func (f *findings) latest() map[string]string {
 	return latest
 }
 
-// status returns the status that follows for a Route (serving 9.3.3).
+// status returns the status of a Route (serving 9.3.3).
 func (f *findings) status(route *servingv1.Route, now time.Time) (servingv1.RouteStatus, error) {
 	status := *route.Status.DeepCopy()
 	status.Traffic = nil
@@ -71,15 +72,16 @@ func (f *findings) status(route *servingv1.Route, now time.Time) (servingv1.Rout
 	}
 	status.URL = f.addresses.url
 	status.Address = &duckv1.Addressable{URL: f.addresses.internal}
+	if f.addresses.authority != "" {
+		status.Address.CACerts = &f.addresses.authority
+	}
 	if err := writeRollouts(&status, f.rollouts); err != nil {
 		return status, err
 	}
 	if err := writeConflicts(&status, f.lost); err != nil {
 		return status, err
 	}
-	certificate := reconciler.True(servingv1.RouteConditionCertificateProvisioned)
-	certificate.Reason, certificate.Message = ReasonTLSNotEnabled, "TLS is not enabled for the Route's host names."
-	reconciler.Observe(&status.Status, route.Generation, metav1.NewTime(now), dependents, f.assigned, f.ingress(), certificate)
+	reconciler.Observe(&status.Status, route.Generation, metav1.NewTime(now), dependents, f.assigned, f.ingress(), f.tls.Condition(servingv1.RouteConditionCertificateProvisioned))
 	return status, nil
 }
 
@@ -91,6 +93,9 @@ func (f *findings) ingress() duckv1.Condition {
 	}
 	if message := f.addresses.conflict(f.lost); message != "" {
 		return reconciler.False(t, ReasonHostnameConflict, message)
+	}
+	if f.tls.Fault != nil {
+		return reconciler.False(t, hosttls.ReasonHTTPProtocolInvalid, f.tls.Fault.Error())
 	}
 	if f.placeholder != nil {
 		return *f.placeholder

@@ -32,13 +32,13 @@ type target struct {
 	percent       int64
 }
 
-// sources are where the objects come from that traffic refers to, all of one namespace.
+// sources read the objects that traffic refers to, all in one namespace.
 type sources struct {
 	configuration func(name string) (*servingv1.Configuration, error)
 	revision      func(name string) (*servingv1.Revision, error)
 }
 
-// wanted is the traffic that a Route's spec asks for. Without any, it follows one Configuration.
+// wanted returns the traffic of a Route's spec with its defaults: without any, the Route follows one Configuration.
 func wanted(route *servingv1.Route) []servingv1.TrafficTarget {
 	configuration := cmp.Or(route.Labels[servingv1.ServiceLabelKey], route.Name)
 	if len(route.Spec.Traffic) == 0 {
@@ -53,8 +53,8 @@ func wanted(route *servingv1.Route) []servingv1.TrafficTarget {
 	return traffic
 }
 
-// resolve finds the Revision of each target that a Route's spec asks for. The condition is
-// AllTrafficAssigned; unless it is True the targets must not be used, and the last assignment stays.
+// resolve finds the Revision of each target in a Route's spec. The condition is AllTrafficAssigned; unless it is True the targets must
+// not be used, and the last assignment stays.
 func resolve(route *servingv1.Route, from sources) ([]target, duckv1.Condition, error) {
 	assigned := reconciler.True(servingv1.RouteConditionAllTrafficAssigned)
 	var targets []target
@@ -71,7 +71,7 @@ func resolve(route *servingv1.Route, from sources) ([]target, duckv1.Condition, 
 		if err != nil {
 			return nil, assigned, err
 		}
-		// The first failure tells the cause; what only has to be waited for says less.
+		// The first failure determines the reason. Targets that are still pending have lower priority.
 		if fault != nil && (assigned.Status == corev1.ConditionTrue || assigned.Status == corev1.ConditionUnknown && fault.Status == corev1.ConditionFalse) {
 			assigned = *fault
 		}
@@ -136,7 +136,7 @@ func notFound(kind, reason, name string) *duckv1.Condition {
 	return ptr.To(reconciler.False(servingv1.RouteConditionAllTrafficAssigned, reason, fmt.Sprintf("%s %q referenced in traffic not found.", kind, name)))
 }
 
-// because makes a sentence of what happened and its cause, if that is known.
+// because returns a sentence with an event and its cause, if that is known.
 func because(what, cause string) string {
 	if cause == "" {
 		return what + "."
@@ -144,7 +144,7 @@ func because(what, cause string) string {
 	return what + ": " + cause
 }
 
-// assignedBefore reads the targets of a Route's status: the last assignment that could be made.
+// assignedBefore reads the targets of a Route's status: the last valid assignment.
 func assignedBefore(status *servingv1.RouteStatus) []target {
 	targets := make([]target, 0, len(status.Traffic))
 	for _, t := range status.Traffic {
@@ -153,8 +153,8 @@ func assignedBefore(status *servingv1.RouteStatus) []target {
 	return targets
 }
 
-// surviving drops the targets whose Revision is gone and divides their percents among the others. If none of the remaining targets has
-// a share, all targets stay.
+// surviving drops the targets whose Revision no longer exists and divides their percents among the others. If none of the remaining
+// targets has a share, all targets stay.
 func surviving(targets []target, exists func(revision string) bool) []target {
 	left := slices.DeleteFunc(slices.Clone(targets), func(t target) bool { return !exists(t.revision) })
 	if len(left) == len(targets) || !slices.ContainsFunc(left, func(t target) bool { return t.percent > 0 }) {
@@ -163,8 +163,8 @@ func surviving(targets []target, exists func(revision string) bool) []target {
 	return scaled(left, 100)
 }
 
-// scaled returns targets whose percents sum to a total, in their current proportion; targets without a share stay without. The greatest
-// remainders get the rest of the rounding. At least one target has a share.
+// scaled returns targets whose percents sum to a total, in their current proportion; targets without a share keep none. The rest of the
+// rounding is added to the targets with the greatest remainders. At least one target has a share.
 func scaled(targets []target, total int64) []target {
 	var sum, given int64
 	for _, t := range targets {
@@ -189,7 +189,7 @@ func scaled(targets []target, total int64) []target {
 	return targets
 }
 
-// entries are the targets as a status lists them; url gives the address of a tag.
+// entries converts targets to the entries of a status; url returns the address of a tag.
 func entries(targets []target, url func(tag string) string) []servingv1.TrafficTarget {
 	traffic := make([]servingv1.TrafficTarget, 0, len(targets))
 	for _, t := range targets {

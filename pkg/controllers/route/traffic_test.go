@@ -11,8 +11,7 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// TestResolve covers serving 10.2-1, 10.2-2, 10.2-3 and 6-6: what targets resolve to, and what
-// AllTrafficAssigned says where they do not.
+// TestResolve covers serving 10.2-1, 10.2-2, 10.2-3 and 6-6: the Revisions of targets, and the condition AllTrafficAssigned for targets without one.
 func TestResolve(t *testing.T) {
 	isReady := ready(corev1.ConditionTrue, "")
 	failed := ready(corev1.ConditionFalse, "exit code 1")
@@ -33,7 +32,7 @@ func TestResolve(t *testing.T) {
 		{"latest ready Revision deleted", []servingv1.TrafficTarget{follow("deleted", 100)}, "", `False RevisionMissing Revision "deleted-1" referenced in traffic not found.`},
 		{"pinned one waits", []servingv1.TrafficTarget{pin("hello-3", 100)}, "", `Unknown RevisionMissing Revision "hello-3" is not yet ready.`},
 		{"pinned one failed", []servingv1.TrafficTarget{pin("hello-4", 100)}, "", `False RevisionMissing Revision "hello-4" failed to become ready: exit code 1`},
-		{"a failure says more than waiting", []servingv1.TrafficTarget{follow("waiting", 50), pin("hello-4", 50)}, "", `False RevisionMissing Revision "hello-4" failed to become ready: exit code 1`},
+		{"a failure takes precedence over waiting", []servingv1.TrafficTarget{follow("waiting", 50), pin("hello-4", 50)}, "", `False RevisionMissing Revision "hello-4" failed to become ready: exit code 1`},
 		{"own Service's Revision", []servingv1.TrafficTarget{pin("hello-1", 100)}, "hello", "hello-1:100 True"},
 		{"another Service's Revision", []servingv1.TrafficTarget{pin("hello-1", 100)}, "other", `False RevisionNotOwned Revision "hello-1" does not belong to Service "other".`},
 	}
@@ -87,7 +86,7 @@ func show(targets []target) string {
 	return strings.Join(parts, " ")
 }
 
-// TestSurviving keeps an assignment serving whose Revisions are gone.
+// TestSurviving checks that an assignment keeps serving if Revisions of it are deleted.
 func TestSurviving(t *testing.T) {
 	of := func(shares ...int64) []target {
 		var targets []target
@@ -107,7 +106,7 @@ func TestSurviving(t *testing.T) {
 		{"rounding", of(1, 33, 33, 33), "a", "b:34 c:33 d:33"},
 		{"all gone", of(50, 50), "ab", "a:50 b:50"},
 		{"only a tag is left", of(100, 0), "a", "a:100 b:0"},
-		{"a tag is gone", of(100, 0), "b", "a:100"},
+		{"the Revision of a tag is deleted", of(100, 0), "b", "a:100"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

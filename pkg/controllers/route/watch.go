@@ -8,6 +8,8 @@ import (
 	"k8s.io/klog/v2"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostnames"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hosttls"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/revisionref"
 	servinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/serving/v1"
@@ -17,7 +19,7 @@ import (
 const (
 	// routesByConfiguration finds the Routes that depend on a Configuration.
 	routesByConfiguration = "route-configurations"
-	// revisionsByRoute finds the Revisions that say a Route refers to them.
+	// revisionsByRoute finds the Revisions that list a Route as a referrer.
 	revisionsByRoute = "revision-routes"
 	// pendingByConfiguration finds the Revisions of a Configuration that no Route has referred to yet.
 	pendingByConfiguration = "revision-pending"
@@ -46,6 +48,8 @@ func (r *Reconciler) Controller(informers servinginformers.Interface) (*reconcil
 	r.RevisionIndex = revisions.Informer().GetIndexer()
 	controller := reconciler.New("route", r)
 	r.Queue = controller
+	r.Claims.Join(hostnames.Route, r.Participant())
+	hosttls.Follow(certificatesKind, r.Certificates, r.CertManager, controller.Enqueue)
 	index := routes.Informer().GetIndexer()
 	if err := controller.Watch(routes.Informer(), reconciler.KeyOf); err != nil {
 		return nil, err
@@ -53,7 +57,7 @@ func (r *Reconciler) Controller(informers servinginformers.Interface) (*reconcil
 	if err := controller.Watch(configurations.Informer(), referring(index, routesByConfiguration)); err != nil {
 		return nil, err
 	}
-	// A Route that is gone is still in the list of its Revisions until it has been reconciled.
+	// Its Revisions list a deleted Route until it has been reconciled.
 	byRevision := referring(index, revisionref.RoutesByRevision)
 	err := controller.Watch(revisions.Informer(), func(obj metav1.Object) []types.NamespacedName {
 		keys := byRevision(obj)
@@ -65,6 +69,9 @@ func (r *Reconciler) Controller(informers servinginformers.Interface) (*reconcil
 		return keys
 	})
 	if err != nil {
+		return nil, err
+	}
+	if err := r.watchNamespaces(controller); err != nil {
 		return nil, err
 	}
 	if r.Placeholders != nil {
@@ -87,7 +94,7 @@ func (r *Reconciler) EnqueueAll() {
 	}
 }
 
-// indexed makes an index of what names in its own namespace an object refers to.
+// indexed makes an index of the names in its own namespace that an object refers to.
 func indexed[O metav1.Object](names func(O) []string) cache.IndexFunc {
 	return func(obj any) ([]string, error) {
 		o, ok := obj.(O)
@@ -103,7 +110,7 @@ func indexed[O metav1.Object](names func(O) []string) cache.IndexFunc {
 	}
 }
 
-// referring returns a function that gives the keys of the Routes that an index has under an object's name.
+// referring returns a function that returns the keys of the Routes that an index has under an object's name.
 func referring(index cache.Indexer, name string) func(obj metav1.Object) []types.NamespacedName {
 	return func(obj metav1.Object) []types.NamespacedName {
 		routes, err := reconciler.Indexed[*servingv1.Route](index, name, obj.GetNamespace()+"/"+obj.GetName())

@@ -13,14 +13,15 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostnames"
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/fake"
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// TestNew has the controller notice what a Route depends on: its Configuration, its Revisions, and that the Route
-// itself is gone, whether or not it was there to see it (serving 7.4).
+// TestNew checks that the controller observes the dependencies of a Route: its Configuration, its Revisions, and
+// the deletion of the Route itself, also while the controller did not run (serving 7.4).
 func TestNew(t *testing.T) {
 	isReady := ready(corev1.ConditionTrue, "")
 	orphan := newRevision("old", 1, isReady)
@@ -32,6 +33,7 @@ func TestNew(t *testing.T) {
 	r := &Reconciler{
 		Client: client.ServingV1(), Gateway: &fakeGateway{routes: map[routing.Key]*routing.Route{}}, URLs: URLs{ClusterDomain: "cluster.local"},
 		Recorder: record.NewFakeRecorder(100), Clock: clock.RealClock{}, Settings: func() *settings.Settings { return &current },
+		Claims: &hostnames.Claims{},
 	}
 	controller, err := r.Controller(informers.Serving().V1())
 	if err != nil {
@@ -71,7 +73,7 @@ func TestNew(t *testing.T) {
 			return err == nil && revision.Labels[servingv1.RoutingStateLabelKey] == state, err
 		}
 	}
-	eventually("a Revision of a Route that was gone before is in reserve", stateIs("old-1", servingv1.RoutingStateReserve))
+	eventually("a Revision of a Route that was deleted before is in reserve", stateIs("old-1", servingv1.RoutingStateReserve))
 	eventually("a Route waits for its Configuration", readyIs(corev1.ConditionUnknown))
 	if _, err := client.ServingV1().Configurations("default").Update(ctx, newConfiguration("hello", "hello-1", isReady), metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
@@ -81,5 +83,5 @@ func TestNew(t *testing.T) {
 	if err := client.ServingV1().Revisions("default").Delete(ctx, "hello-1", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually("a Route whose Revision is deleted says so", readyIs(corev1.ConditionFalse))
+	eventually("a Route whose Revision is deleted reports it", readyIs(corev1.ConditionFalse))
 }

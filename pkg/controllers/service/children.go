@@ -73,8 +73,7 @@ func (c child[O]) ensure(ctx context.Context, service *servingv1.Service, record
 	return updated, nil
 }
 
-// fault returns the condition of type t for the error of a child of some kind, or nil if there is no error or if it is only to be
-// retried.
+// fault returns the condition of type t for the error of a child of some kind, or nil if the error is nil or a retry may resolve it.
 func fault(t duckv1.ConditionType, kind, name string, err error) *duckv1.Condition {
 	var condition duckv1.Condition
 	switch {

@@ -27,8 +27,8 @@ func TestErrors(t *testing.T) {
 		configured string
 		writes     []string
 	}{
-		"quota":            {quota, "False Rejected", []string{"create configurations", "update services/status"}},
-		"a server in need": {apierrors.NewInternalError(errors.New("etcd")), "", []string{"create configurations"}},
+		"quota":                {quota, "False Rejected", []string{"create configurations", "update services/status"}},
+		"an overloaded server": {apierrors.NewInternalError(errors.New("etcd")), "", []string{"create configurations"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := controllertest.New(t, service())
@@ -70,7 +70,7 @@ func TestLaggingInformers(t *testing.T) {
 	}
 }
 
-// Services that are gone or going get nothing, and a Conflict is returned so that it is tried again.
+// Nothing is created for Services that do not exist or are being deleted, and a Conflict is returned so that the key is retried.
 func TestGoneAndConflict(t *testing.T) {
 	w := controllertest.New(t, service(func(s *servingv1.Service) {
 		s.DeletionTimestamp = ptr.To(metav1.NewTime(controllertest.Now))
@@ -96,7 +96,7 @@ func TestGoneAndConflict(t *testing.T) {
 	}
 }
 
-// Wherever the work is interrupted, doing it again leads to the same.
+// A retry leads to the same state, wherever the work is interrupted.
 func TestInterrupted(t *testing.T) {
 	start := func() (*controllertest.Fixture, func() error) {
 		w := controllertest.New(t, service())
@@ -116,8 +116,8 @@ func TestInterrupted(t *testing.T) {
 	})
 }
 
-// The controller watches Services and all objects of their names: when another owner's Configuration is gone,
-// the Service makes its own (serving 7.1-1).
+// The controller watches Services and all objects of their names: when another owner's Configuration is
+// deleted, the Service creates its own (serving 7.1-1).
 func TestWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		foreign := configuration(service(), isReady, func(c *servingv1.Configuration) { c.OwnerReferences = nil })

@@ -36,7 +36,7 @@ type Reconciler struct {
 func (r *Reconciler) Controller(informers servinginformers.Interface) (*reconciler.Controller, error) {
 	r.Services, r.Configurations, r.Routes = informers.Services().Lister(), informers.Configurations().Lister(), informers.Routes().Lister()
 	controller := reconciler.New("service", r)
-	// Children have the name of their Service. So have conflicting objects, whose deletion it waits for.
+	// Children have the name of their Service, as do conflicting objects, whose deletion it waits for.
 	for _, informer := range []cache.SharedIndexInformer{
 		informers.Services().Informer(),
 		informers.Configurations().Informer(),
@@ -73,8 +73,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 	return reconciler.Result{}, failed
 }
 
-// reconcileChildren creates and updates the children and returns their state. failed is to be retried after the status is written;
-// err means that the state is incomplete.
+// reconcileChildren creates and updates the children and returns their state. The caller retries after failed once it has written the
+// status; err means that the state is incomplete.
 func (r *Reconciler) reconcileChildren(ctx context.Context, service *servingv1.Service) (seen observation, failed, err error) {
 	seen.configuration, err = child[*servingv1.Configuration]{
 		kind:    "Configuration",

@@ -33,7 +33,7 @@ func newReconciler(w *controllertest.Fixture) *Reconciler {
 	}
 }
 
-// service is a Service as the server stores it, changed by some functions.
+// service returns a Service as the server stores it, changed by some functions.
 func service(changes ...func(*servingv1.Service)) *servingv1.Service {
 	s := &servingv1.Service{ObjectMeta: metav1.ObjectMeta{
 		Namespace: key.Namespace, Name: key.Name, UID: "service-uid", Generation: 1,
@@ -52,7 +52,7 @@ func named(name string) func(*servingv1.Service) {
 	return func(s *servingv1.Service) { s.Spec.Template.Name = name }
 }
 
-// configuration is the Configuration of a Service, with the status that its controller wrote for its generation.
+// configuration returns the Configuration of a Service, with the status that its controller wrote for its generation.
 func configuration(s *servingv1.Service, ready duckv1.Condition, changes ...func(*servingv1.Configuration)) *servingv1.Configuration {
 	c := resources.Configuration(s)
 	c.UID, c.Generation = "configuration-uid", 1
@@ -91,7 +91,7 @@ func statusOf(t *testing.T, w *controllertest.Fixture) servingv1.ServiceStatus {
 	return s.Status
 }
 
-// brief is a condition without its time: "False NotOwned".
+// brief returns the status and reason of a condition: "False NotOwned".
 func brief(conditions duckv1.Conditions, t duckv1.ConditionType) string {
 	c := conditions.Get(t)
 	if c == nil {
@@ -163,12 +163,12 @@ func TestStatus(t *testing.T) {
 			children:       []runtime.Object{configuration(s, isReady), route(s, isReady)},
 			configurations: "True", routes: "True", ready: "True",
 		},
-		"the cause bubbles up": {
+		"the cause is copied": {
 			children:       []runtime.Object{configuration(s, failed), route(s, isReady)},
 			configurations: "False RevisionFailed", routes: "True", ready: "False RevisionFailed",
 			message: "no such image",
 		},
-		"the Route's cause bubbles up": {
+		"the Route's cause is copied": {
 			children:       []runtime.Object{configuration(s, isReady), route(s, reconciler.Unknown(duckv1.ConditionReady, "IngressNotConfigured", ""))},
 			configurations: "True", routes: "Unknown IngressNotConfigured", ready: "Unknown IngressNotConfigured",
 		},
@@ -207,7 +207,7 @@ func TestStatus(t *testing.T) {
 			configurations: "False RevisionNameTaken", routes: "Unknown RevisionNameTaken", ready: "False RevisionNameTaken",
 			message: "foreign",
 		},
-		"the named revision is not there yet": {
+		"the named revision does not exist yet": {
 			service: foreign,
 			children: []runtime.Object{
 				configuration(foreign, isReady, func(c *servingv1.Configuration) { c.Generation = 2 }),
@@ -245,7 +245,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// What the children tell is in the Service's status (serving 9.1.3-6 to 9.1.3-12).
+// The fields of the children's statuses are in the Service's status (serving 9.1.3-6 to 9.1.3-12).
 func TestStatusFields(t *testing.T) {
 	s := service()
 	c, r := configuration(s, isReady), route(s, isReady)
@@ -258,8 +258,7 @@ func TestStatusFields(t *testing.T) {
 	}
 }
 
-// A new generation turns Ready Unknown in the write that observes it (serving 9.1.3-4), and the time of the
-// transition is that.
+// A new generation sets Ready to Unknown in the write that observes it (serving 9.1.3-4), which is also the transition time.
 func TestUnseenGeneration(t *testing.T) {
 	s := service()
 	c, r := configuration(s, isReady), route(s, isReady)
@@ -292,7 +291,7 @@ func TestUnseenGeneration(t *testing.T) {
 	}
 }
 
-// What a user changed in the children by hand is undone (serving 5.5-1, 7.1-5).
+// Manual changes of the children are reverted (serving 5.5-1, 7.1-5).
 func TestReset(t *testing.T) {
 	s := service()
 	c := configuration(s, isReady, func(c *servingv1.Configuration) {

@@ -11,7 +11,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// TestDeliveryOf covers which options replace the defaults (eventing DeliverySpec).
+// TestDeliveryOf covers the options that replace the defaults (eventing DeliverySpec).
 func TestDeliveryOf(t *testing.T) {
 	defaults := eventing.DefaultDelivery()
 	with := func(change func(*eventing.Delivery)) eventing.Delivery {

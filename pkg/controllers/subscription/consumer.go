@@ -13,14 +13,15 @@ import (
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channelable"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/senderaccount"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
 // subscribe sets the consumer of a Subscription to a Channel of this server, whether or not its destinations have addresses: the
-// Channel keeps its events until they do. failed is to be retried after the findings are written; err means
-// that the findings are incomplete.
+// Channel keeps its events until they do. The caller retries after failed once it has written the findings; err means that the
+// findings are incomplete.
 func (r *Reconciler) subscribe(ctx context.Context, subscription *messagingv1.Subscription, name types.NamespacedName, found *findings) (failed, err error) {
 	key := types.NamespacedName{Namespace: subscription.Namespace, Name: subscription.Name}
 	to, ok, err := reconciler.Listed(r.Channels.Channels(name.Namespace), name.Name)
@@ -44,14 +45,14 @@ func (r *Reconciler) subscribe(ctx context.Context, subscription *messagingv1.Su
 		return nil, err
 	}
 	subscriber := channelable.Subscriber(subscription, &found.addresses, to.Spec.Delivery)
-	err = r.set(ctx, key, consumerOf(subscription, stream, &subscriber))
+	err = r.set(ctx, key, consumerOf(subscription, stream, &subscriber, &found.account))
 	backing := to.Status.Conditions.Get(messagingv1.ChannelConditionBackingChannelReady)
 	switch {
 	case err == nil:
 		found.added = reconciler.True(messagingv1.SubscriptionConditionAddedToChannel)
 		return nil, nil
 	case backing == nil || backing.Status != corev1.ConditionTrue:
-		// The Subscription is reconciled again when the Channel says that it is.
+		// The Subscription is reconciled again when the Channel reports that it is.
 		found.notAdded(ReasonChannelNotReady, fmt.Sprintf("Channel %q does not keep events yet", name))
 		return nil, nil
 	default:
@@ -69,29 +70,30 @@ func templateOf(to *messagingv1.Channel) string {
 }
 
 // consumerOf returns the consumer of a Subscription. Destinations that have no address in subscriber are unresolved.
-func consumerOf(subscription *messagingv1.Subscription, stream eventing.Stream, subscriber *duckv1.SubscriberSpec) eventing.Consumer {
+func consumerOf(subscription *messagingv1.Subscription, stream eventing.Stream, subscriber *duckv1.SubscriberSpec, account *senderaccount.Found) eventing.Consumer {
 	consumer := eventing.Consumer{
 		Key:        keyOf(types.NamespacedName{Namespace: subscription.Namespace, Name: subscription.Name}),
 		UID:        origin.UID(subscription.UID),
 		Stream:     stream.Key,
 		StreamUID:  stream.UID,
-		Subscriber: endpoint(subscription.Spec.Subscriber, subscriber.SubscriberURI, subscriber.SubscriberCACerts),
-		Reply:      endpoint(subscription.Spec.Reply, subscriber.ReplyURI, subscriber.ReplyCACerts),
+		Subscriber: endpoint(subscription.Spec.Subscriber, subscriber.SubscriberURI, subscriber.SubscriberCACerts, account.Audience(subscriber.SubscriberAudience)),
+		Reply:      endpoint(subscription.Spec.Reply, subscriber.ReplyURI, subscriber.ReplyCACerts, account.Audience(subscriber.ReplyAudience)),
 		Delivery:   streams.DeliveryOf(subscriber.Delivery),
 		Ordered:    duckv1.IsOrdered(subscription.Annotations),
+		Account:    account.Account,
 	}
 	if sink := deadLetterSink(subscriber.Delivery); sink != nil {
-		consumer.DeadLetter = endpoint(sink, sink.URI, sink.CACerts)
+		consumer.DeadLetter = endpoint(sink, sink.URI, sink.CACerts, account.Audience(sink.Audience))
 	}
 	return consumer
 }
 
 // endpoint returns a destination, which may be nil, at its address, which may be empty.
-func endpoint(to *duckv1.Destination, url string, caCerts *string) eventing.Endpoint {
+func endpoint(to *duckv1.Destination, url string, caCerts *string, audience string) eventing.Endpoint {
 	if url == "" {
 		return eventing.Endpoint{Unresolved: to != nil}
 	}
-	return eventing.Endpoint{URL: url, CACerts: ptr.Deref(caCerts, "")}
+	return eventing.Endpoint{URL: url, CACerts: ptr.Deref(caCerts, ""), Audience: audience}
 }
 
 // current returns the consumer that this process set for a Subscription, if any.
@@ -119,7 +121,7 @@ func (r *Reconciler) set(ctx context.Context, key types.NamespacedName, consumer
 	return nil
 }
 
-// remove takes a Subscription from the broker, which may have it from before this process began.
+// remove removes the consumer of a Subscription from the broker, which may have it from an earlier process.
 func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName) error {
 	if err := r.Consumers.RemoveConsumer(ctx, keyOf(key)); err != nil {
 		return fmt.Errorf("remove consumer of %s: %w", keyOf(key), err)
@@ -130,7 +132,7 @@ func (r *Reconciler) remove(ctx context.Context, key types.NamespacedName) error
 	return nil
 }
 
-// removeOther takes from the broker what it was handed for an earlier Subscription of the name, or for an earlier stream.
+// removeOther removes the consumer that was set for an earlier Subscription of the name, or for an earlier stream.
 func (r *Reconciler) removeOther(ctx context.Context, key types.NamespacedName, subscription, stream types.UID) error {
 	if current, ok := r.current(key); !ok || current.UID == subscription && current.StreamUID == stream {
 		return nil

@@ -24,7 +24,7 @@ import (
 // Finalizer keeps a Subscription until its channel no longer lists it, if that is a channel of the host cluster.
 const Finalizer = "subscriptions.messaging.knative.dev"
 
-// patience is how long a Subscription waits until it is removed from its channel in the host cluster. It must not block the deletion
+// patience is the time that a Subscription waits for its removal from its channel in the host cluster. It must not block the deletion
 // of its namespace.
 const patience = 2 * time.Minute
 
@@ -124,7 +124,7 @@ func (r *Reconciler) unlist(ctx context.Context, subscription *messagingv1.Subsc
 	if err == nil {
 		err = removeEntry(ctx, channels, reference.Name, origin.UID(subscription.UID))
 	}
-	// Neither means that the channel does not exist: the kind may be unavailable, or served in another version.
+	// Neither error implies that the channel does not exist: the kind may be unavailable, or served in another version.
 	if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
 		var resource schema.GroupVersionResource
 		var found bool

@@ -26,7 +26,7 @@ const (
 
 var key = types.NamespacedName{Namespace: "default", Name: "billing"}
 
-// fakeConsumers keeps what it is handed.
+// fakeConsumers records the consumers that were set.
 type fakeConsumers struct {
 	consumers map[eventing.Key]eventing.Consumer
 	health    eventing.Health
@@ -52,25 +52,27 @@ func (f *fakeConsumers) RemoveConsumer(_ context.Context, key eventing.Key) erro
 
 func (f *fakeConsumers) Health(eventing.Key) eventing.Health { return f.health }
 
-// fixture is a Reconciler among fakes.
+// fixture is a Reconciler with fake dependencies.
 type fixture struct {
 	*Reconciler
 	*controllertest.Fixture
 	t         *testing.T
 	consumers *fakeConsumers
 	resolver  *destination.Resolver
+	accounts  *controllertest.Accounts
 }
 
 func newFixture(t *testing.T, host *destination.Host, objects ...runtime.Object) *fixture {
 	t.Helper()
 	w := controllertest.New(t, objects...)
 	f := &fixture{t: t, Fixture: w, resolver: destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local", Host: host, AllowCrossNamespace: true})}
+	f.accounts = controllertest.NewAccounts(false)
 	f.restart(host)
 	w.SyncEventing()
 	return f
 }
 
-// restart has a new Reconciler and a new broker over the same objects.
+// restart replaces the Reconciler and the broker by new ones for the same objects.
 func (f *fixture) restart(host *destination.Host) {
 	f.t.Helper()
 	tracker, err := f.resolver.Track(controllertest.Silent{})
@@ -84,6 +86,7 @@ func (f *fixture) restart(host *destination.Host) {
 		Subscriptions: messaging.Subscriptions().Lister(),
 		Channels:      messaging.Channels().Lister(),
 		Consumers:     f.consumers,
+		Accounts:      f.accounts.Of(f.t, messagingv1.SchemeGroupVersion.WithKind("Subscription")),
 		Host:          host,
 		Tracker:       tracker,
 		Recorder:      f.Fixture.Recorder,
@@ -123,7 +126,7 @@ func (f *fixture) update(change func(*messagingv1.Subscription)) {
 	f.SyncEventing()
 }
 
-// put stores Channels and Brokers, or replaces them.
+// put creates or replaces Channels and Brokers.
 func (f *fixture) put(objects ...runtime.Object) {
 	f.t.Helper()
 	for _, object := range objects {
@@ -142,7 +145,7 @@ func (f *fixture) put(objects ...runtime.Object) {
 	f.SyncEventing()
 }
 
-// delete takes an object away.
+// delete deletes an object.
 func (f *fixture) delete(resource, name string) {
 	f.t.Helper()
 	gvr := messagingv1.SchemeGroupVersion.WithResource(resource)
@@ -155,7 +158,7 @@ func (f *fixture) delete(resource, name string) {
 	f.SyncEventing()
 }
 
-// condition is one of the Subscription's conditions in short: status, reason, message.
+// condition returns one of the Subscription's conditions as status, reason and message.
 func (f *fixture) condition(t duckv1.ConditionType) string {
 	f.t.Helper()
 	c := f.subscription().Status.Conditions.Get(t)
@@ -175,13 +178,13 @@ func (f *fixture) expect(want map[duckv1.ConditionType]string) {
 	}
 }
 
-// consumer is what the broker has of the Subscription, and whether there is any.
+// consumer returns the consumer of the Subscription in the broker, and whether it exists.
 func (f *fixture) consumer() (eventing.Consumer, bool) {
 	consumer, ok := f.consumers.consumers[keyOf(key)]
 	return consumer, ok
 }
 
-// subscription is a Subscription to Channel orders as the server stores it, with a subscriber that needs no object.
+// subscription returns a Subscription to Channel orders as the server stores it, with a subscriber that needs no object.
 func subscription(changes ...func(*messagingv1.Subscription)) *messagingv1.Subscription {
 	s := &messagingv1.Subscription{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "uid", Generation: 1}}
 	s.Spec.Channel = duckv1.KReference{APIVersion: "messaging.knative.dev/v1", Kind: "Channel", Name: "orders"}
@@ -192,7 +195,7 @@ func subscription(changes ...func(*messagingv1.Subscription)) *messagingv1.Subsc
 	return s
 }
 
-// channelOf is Channel orders, as its controller left it.
+// channelOf returns Channel orders, with the status that its controller wrote.
 func channelOf(changes ...func(*messagingv1.Channel)) *messagingv1.Channel {
 	c := &messagingv1.Channel{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "orders", UID: "channel-uid", Generation: 1}}
 	c.Spec.ChannelTemplate = &messagingv1.ChannelTemplateSpec{TypeMeta: metav1.TypeMeta{APIVersion: "messaging.knative.dev/v1", Kind: messagingv1.ChannelKindJetStream}}
@@ -205,7 +208,7 @@ func channelOf(changes ...func(*messagingv1.Channel)) *messagingv1.Channel {
 	return c
 }
 
-// channelSays gives a Channel conditions.
+// channelSays sets the conditions of a Channel.
 func channelSays(conditions ...duckv1.Condition) func(*messagingv1.Channel) {
 	return func(c *messagingv1.Channel) {
 		for _, condition := range conditions {
@@ -214,7 +217,7 @@ func channelSays(conditions ...duckv1.Condition) func(*messagingv1.Channel) {
 	}
 }
 
-// toBroker is a destination by reference, brokerAt the object that it refers to.
+// toBroker returns a destination by reference, brokerAt the object that it refers to.
 func toBroker(name string) *duckv1.Destination {
 	return &duckv1.Destination{Ref: &duckv1.KReference{APIVersion: "eventing.knative.dev/v1", Kind: "Broker", Namespace: key.Namespace, Name: name}}
 }

@@ -1,6 +1,7 @@
 package subscription
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -19,7 +20,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
-// hostChannel is what channels of all kinds have in common.
+// hostChannel has the fields that channels of all kinds share.
 type hostChannel struct {
 	Spec struct {
 		Subscribers []duckv1.SubscriberSpec `json:"subscribers"`
@@ -48,7 +49,7 @@ func (c *hostChannel) listed(uid types.UID) *duckv1.SubscriberSpec {
 	return nil
 }
 
-// added returns what a channelable says of a Subscription, for the condition AddedToChannel.
+// added returns the state of a Subscription that a channelable reports, for the condition AddedToChannel.
 func (c *hostChannel) added(subscription *messagingv1.Subscription) duckv1.Condition {
 	const t = messagingv1.SubscriptionConditionAddedToChannel
 	for _, s := range c.Status.Subscribers {
@@ -70,10 +71,11 @@ func (c *hostChannel) added(subscription *messagingv1.Subscription) duckv1.Condi
 }
 
 // foreignChannel returns the channel of the host cluster that sends events to a Subscription: the one that it refers to, or the
-// object that implements the Channel that it refers to. foreign is false if that is this server, or not known.
+// object that implements the Channel that it refers to. foreign is false if this server sends the events, or if the channel is not
+// known.
 func (r *Reconciler) foreignChannel(subscription *messagingv1.Subscription) (reference duckv1.KReference, foreign bool, err error) {
 	reference = subscription.Spec.Channel
-	reference.Namespace = subscription.Namespace
+	reference.Namespace = cmp.Or(reference.Namespace, subscription.Namespace)
 	kind, name := channelable.Of(subscription)
 	if kind != channelable.Kind {
 		return reference, true, nil
@@ -89,8 +91,8 @@ func (r *Reconciler) foreignChannel(subscription *messagingv1.Subscription) (ref
 }
 
 // subscribeToForeign lists a Subscription in a channel of the host cluster, whose own controller sends the events, if writes is
-// true. It returns the stored Subscription. failed is to be retried after the findings are written; err means that the findings are
-// incomplete.
+// true. It returns the stored Subscription. The caller retries after failed once it has written the findings; err means that the
+// findings are incomplete.
 func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.References, subscription *messagingv1.Subscription, reference duckv1.KReference, writes bool, found *findings,
 ) (stored *messagingv1.Subscription, failed, err error) {
 	name := types.NamespacedName{Namespace: subscription.Namespace, Name: reference.Name}
@@ -123,7 +125,7 @@ func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.R
 	case !writes:
 		return subscription, nil, nil
 	case found.denied:
-		// A refused reference, unlike a missing object, must not get events in the meantime.
+		// The target of a refused reference, unlike a missing object, must not receive events in the meantime.
 		found.notResolved()
 		if listed == nil {
 			return subscription, nil, nil
@@ -160,7 +162,7 @@ func (r *Reconciler) subscribeToForeign(ctx context.Context, refs *destination.R
 // sameSubscriber compares two entries in channels. Older kinds have no names of subscribers.
 func sameSubscriber(listed, subscriber duckv1.SubscriberSpec) bool {
 	listed.Name, subscriber.Name = nil, nil
-	// Their UIDs are the same but for restores.
+	// Their UIDs differ only after a restore.
 	subscriber.UID = listed.UID
 	return equality.Semantic.DeepEqual(listed, subscriber)
 }

@@ -40,8 +40,7 @@ var (
 
 type fields = map[string]any
 
-// kafkaChannel is channel orders of the host cluster, whose fields besides metadata are given. Another client subscribes
-// to it too.
+// kafkaChannel returns channel orders of the host cluster with fields in addition to metadata. Another client subscribes to it too.
 func kafkaChannel(spec, status fields) *unstructured.Unstructured {
 	if spec["subscribers"] == nil {
 		spec["subscribers"] = []any{fields{"uid": "other", "subscriberUri": "http://other/", "auth": "kept"}}
@@ -59,7 +58,7 @@ func toKafka(s *messagingv1.Subscription) {
 	s.Spec.Channel = duckv1.KReference{APIVersion: kafkaVersion.String(), Kind: "KafkaChannel", Name: "orders"}
 }
 
-// hosted is a fixture with a host cluster.
+// hosted returns a fixture with a host cluster.
 type hosted struct {
 	*fixture
 	host *dynamicfake.FakeDynamicClient
@@ -113,7 +112,7 @@ func (f *hosted) unknown(code int, document string) {
 	}
 }
 
-// reconcile updates the informers after it.
+// reconcile updates the informers after the reconciliation.
 func (f *hosted) reconcile() []string {
 	f.t.Helper()
 	writes := f.fixture.reconcile()
@@ -121,7 +120,7 @@ func (f *hosted) reconcile() []string {
 	return writes
 }
 
-// says gives the channel a status.
+// says sets the status of the channel.
 func (f *hosted) says(status fields) {
 	f.t.Helper()
 	obj := f.kafka()
@@ -150,7 +149,7 @@ func (f *hosted) subscribers() []any {
 	return listed
 }
 
-// finish deletes the Subscription unless finalizers are left.
+// finish deletes the Subscription unless it has finalizers.
 func (f *hosted) finish() {
 	f.t.Helper()
 	f.update(func(s *messagingv1.Subscription) { s.DeletionTimestamp = ptr.To(metav1.NewTime(controllertest.Now)) })
@@ -162,8 +161,8 @@ func entry(generation int64, url string) fields {
 	return fields{"uid": "uid", "generation": generation, "subscriberUri": url}
 }
 
-// A Subscription is listed in a channel of another kind, besides other subscribers, and is ready when the channel says so
-// of it and of itself (eventing Subscription Lifecycle).
+// A Subscription is listed in a channel of another kind, besides other subscribers, and is ready when the channel reports both as ready
+// (eventing Subscription Lifecycle).
 func TestForeignChannel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other := fields{"uid": "other", "subscriberUri": "http://other/", "auth": "kept"}
@@ -230,7 +229,7 @@ func TestForeignChannel(t *testing.T) {
 	})
 }
 
-// TestForeignRestored keeps the entry that a Subscription had before it was restored: another one would be sent all events too.
+// TestForeignRestored checks that a restored Subscription keeps its entry: a second entry would receive all events too.
 func TestForeignRestored(t *testing.T) {
 	const created = "00000000-0000-4000-8000-000000000001"
 	synctest.Test(t, func(t *testing.T) {
@@ -266,8 +265,8 @@ func TestForeignDelivery(t *testing.T) {
 	})
 }
 
-// A channel that is not there, or no channel, makes the Subscription not ready; nothing is written anywhere (eventing
-// Subscription Lifecycle).
+// With a missing channel, or an object that is not a channel, the Subscription is not ready, and nothing is written to the host
+// (eventing Subscription Lifecycle).
 func TestForeignFaults(t *testing.T) {
 	now := metav1.NewTime(controllertest.Now)
 	going := kafkaChannel(fields{}, isReady())
@@ -336,7 +335,7 @@ func TestForeignUnresolved(t *testing.T) {
 	})
 }
 
-// Writes that conflict with other writes are repeated on the new object; refused writes are reported.
+// Conflicting writes are retried with the new object; refused writes are reported.
 func TestForeignWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newHosted(t, []runtime.Object{kafkaChannel(fields{}, isReady())}, subscription(toKafka))
@@ -365,7 +364,7 @@ func TestForeignWrites(t *testing.T) {
 	})
 }
 
-// A Subscription that is deleted waits for its channel, unless that is gone or does not answer for long (eventing
+// A deleted Subscription waits for its channel, unless the channel does not exist or the host does not respond for long (eventing
 // Subscription Lifecycle).
 func TestForeignDeletion(t *testing.T) {
 	resource := kafkaChannels.GroupResource()
@@ -374,7 +373,7 @@ func TestForeignDeletion(t *testing.T) {
 	forbidden := apierrors.NewForbidden(resource, "orders", errors.New("no rights"))
 	for name, test := range map[string]struct {
 		change func(f *hosted)
-		// err is what the host answers.
+		// err is the host's response.
 		err   error
 		held  bool
 		event bool
@@ -391,12 +390,12 @@ func TestForeignDeletion(t *testing.T) {
 		"another version": {change: func(f *hosted) {
 			f.unknown(http.StatusOK, `{"name":"messaging.example.com","versions":[{"version":"v1"}],"resources":[{"name":"kafkachannels","kind":"KafkaChannel"}]}`)
 		}, unlisted: true},
-		"no host any more":      {change: func(f *hosted) { f.Host = nil }},
+		"without a host":        {change: func(f *hosted) { f.Host = nil }},
 		"gone meanwhile":        {err: apierrors.NewNotFound(resource, "orders")},
 		"namespace terminating": {err: terminating},
 		"no rights":             {err: forbidden, held: true},
 		"no answer":             {err: apierrors.NewServerTimeout(resource, "patch", 1), held: true},
-		"no answer for long": {err: apierrors.NewServerTimeout(resource, "patch", 1), event: true, change: func(f *hosted) {
+		"no response for long": {err: apierrors.NewServerTimeout(resource, "patch", 1), event: true, change: func(f *hosted) {
 			f.Fixture.Clock.SetTime(controllertest.Now.Add(patience))
 		}},
 	} {
@@ -429,8 +428,7 @@ func TestForeignDeletion(t *testing.T) {
 	}
 }
 
-// A Subscription to a Channel of another template is listed in the object that implements the Channel, and taken from it when it
-// is deleted.
+// A Subscription to a Channel of another template is listed in the object that implements the Channel, and removed from it when it is deleted.
 func TestBackingChannel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		parent := &messagingv1.Channel{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: "orders", UID: "channel"}}

@@ -15,6 +15,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/deliveryhealth"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/senderaccount"
 )
 
 // Reasons of the conditions of a Subscription, and of its Events. The reasons of references are the reasons of
@@ -24,9 +25,11 @@ const (
 	ReasonChannelNotReady     = "ChannelNotReady"
 	// ReasonChannelNotServed means that the Channel's template asks for a kind that another controller serves.
 	ReasonChannelNotServed = "ChannelNotServed"
+	// ReasonLinksDisabled means that the channel is in another namespace, which the settings do not allow.
+	ReasonLinksDisabled = "CrossNamespaceLinksDisabled"
 	// ReasonNotChannelable means that the referenced object does not accept subscribers.
 	ReasonNotChannelable = "NotChannelable"
-	// ReasonReferencesNotResolved means that the Subscription is not added to the channel before all addresses are known.
+	// ReasonReferencesNotResolved means that the Subscription will be added to the channel once all addresses are known.
 	ReasonReferencesNotResolved = "ReferencesNotResolved"
 	// ReasonNotAdded means that the channel rejected the Subscription, or has not added it yet.
 	ReasonNotAdded = "NotAdded"
@@ -35,11 +38,12 @@ const (
 	ReasonSubscriberLeft = "SubscriberLeft"
 )
 
-// dependents are the conditions that make up Ready; the first one that fails gives the cause.
+// dependents are the conditions that Ready depends on; the first one that fails determines the reason.
 var dependents = []duckv1.ConditionType{
 	messagingv1.SubscriptionConditionReferencesResolved,
 	messagingv1.SubscriptionConditionAddedToChannel,
 	messagingv1.SubscriptionConditionChannelReady,
+	duckv1.ConditionOIDCIdentityCreated,
 }
 
 // findings determine a Subscription's status.
@@ -49,6 +53,8 @@ type findings struct {
 	resolved, added, ready duckv1.Condition
 	// denied is true if a referenced object in another namespace does not grant the reference.
 	denied bool
+	// account authenticates deliveries.
+	account senderaccount.Found
 }
 
 // resolve finds the addresses that a Subscription itself names (eventing Destination Resolution). Unresolved addresses
@@ -91,23 +97,22 @@ func resolve(ctx context.Context, refs *destination.References, subscription *me
 	return found, nil
 }
 
-// inherit takes over a channel's dead letter sink, where the Subscription has no delivery options of its own: the
-// channel's count as a whole then.
+// inherit uses the channel's dead letter sink if the Subscription has no delivery options of its own: the channel's options apply as a whole then.
 func (f *findings) inherit(subscription *messagingv1.Subscription, sink duckv1.DeliveryStatus, delivery *duckv1.DeliverySpec) {
 	if subscription.Spec.Delivery.IsEmpty() && deadLetterSink(delivery) != nil {
 		f.addresses.DeliveryStatus = sink
 	}
 }
 
-// notResolved records that events are not sent on because not all addresses are known. It says the same of destinations that
-// are missing and of those in another namespace that do not grant it, which is not to be found out this way.
+// notResolved records that events are not forwarded because not all addresses are known. Missing destinations and destinations in another
+// namespace without a grant have the same text, so that it does not disclose the objects of other namespaces.
 func (f *findings) notResolved() {
 	f.notAdded(ReasonReferencesNotResolved, "The Subscription is added to the channel when its references are resolved.")
 }
 
-// subscriber returns the Subscription as a channel of the host cluster is to know it, or nil while an address was never known. An address
-// that is not known any more stays what the channel knew before, which may be nil: events are tried again there, instead
-// of passing by.
+// subscriber returns the entry of the Subscription for a channel of the host cluster, or nil while an address has never been known. An
+// address that is no longer known keeps its value in the channel, which may be nil, so that the channel retries events instead of
+// skipping the Subscription.
 func (f *findings) subscriber(subscription *messagingv1.Subscription, delivery *duckv1.DeliverySpec, before *duckv1.SubscriberSpec) *duckv1.SubscriberSpec {
 	subscriber := channelable.Subscriber(subscription, &f.addresses, delivery)
 	if before == nil {
@@ -143,19 +148,18 @@ func deadLetterSink(delivery *duckv1.DeliverySpec) *duckv1.Destination {
 	return delivery.DeadLetterSink
 }
 
-// missing records that there is no channel.
+// missing records that the channel does not exist.
 func (f *findings) missing(reason, message string) {
 	f.added = reconciler.False(messagingv1.SubscriptionConditionAddedToChannel, reason, message)
 	f.ready = reconciler.False(messagingv1.SubscriptionConditionChannelReady, reason, message)
 }
 
-// notAdded records that the channel does not know the Subscription yet.
+// notAdded records that the Subscription has not been added to the channel yet.
 func (f *findings) notAdded(reason, message string) {
 	f.added = reconciler.Unknown(messagingv1.SubscriptionConditionAddedToChannel, reason, message)
 }
 
-// repeat records the Ready condition of a channel, which may be missing. What the channel is waiting for, its
-// Subscriptions are not ready for either.
+// repeat records the Ready condition of a channel, which may be missing. While the channel is not ready, its Subscriptions are not ready either.
 func (f *findings) repeat(kind string, name types.NamespacedName, ready *duckv1.Condition) {
 	if ready != nil && ready.Status == corev1.ConditionTrue {
 		f.ready = reconciler.True(messagingv1.SubscriptionConditionChannelReady)
@@ -179,7 +183,8 @@ func (r *Reconciler) write(ctx context.Context, writer *reconciler.StatusWriter,
 	updated.Status = *observed.Status.DeepCopy()
 	status := &updated.Status
 	status.PhysicalSubscription = found.addresses
-	reconciler.Observe(&status.Status, observed.Generation, now, dependents, found.resolved, found.added, found.ready)
+	status.Auth = found.account.Auth
+	reconciler.Observe(&status.Status, observed.Generation, now, dependents, found.resolved, found.added, found.ready, found.account.Condition)
 	deliveryhealth.Observe(&status.Conditions, r.Consumers.Health(keyOf(key)), now)
 	written, err := writer.Write(ctx, reconciler.UpdateOf(r.Client.Subscriptions(key.Namespace), observed, &updated))
 	if written {

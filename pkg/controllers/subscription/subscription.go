@@ -18,6 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channelable"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/senderaccount"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	messagingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/messaging/v1"
 	messaginginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/messaging/v1"
@@ -31,6 +32,10 @@ type Reconciler struct {
 	Subscriptions messaginglisters.SubscriptionLister
 	Channels      messaginglisters.ChannelLister
 	Consumers     eventing.Consumers
+	// Links reports whether Subscriptions may receive events of Channels of other namespaces. Call EnqueueLinked when that changes.
+	Links func() bool
+	// Accounts has the ServiceAccounts of Subscriptions. Controller sets it.
+	Accounts *senderaccount.Accounts
 	// Host reads channels of other kinds; nil without a host cluster.
 	Host     *destination.Host
 	Tracker  *destination.Tracker
@@ -42,9 +47,9 @@ type Reconciler struct {
 	consumers map[types.NamespacedName]eventing.Consumer
 }
 
-// Controller returns the controller that runs r, and sets Subscriptions, Channels and Tracker. Call its Enqueue when the health of a
+// Controller returns the controller that runs r, and sets Subscriptions, Channels, Accounts and Tracker. Call its Enqueue when the health of a
 // consumer changes. Run it once the controller of Channels is Primed: Subscriptions to streams that are not set yet would become not ready.
-func (r *Reconciler) Controller(informers messaginginformers.Interface, resolver *destination.Resolver) (*reconciler.Controller, error) {
+func (r *Reconciler) Controller(informers messaginginformers.Interface, accounts senderaccount.Source, resolver *destination.Resolver) (*reconciler.Controller, error) {
 	channels, subscriptions := informers.Channels(), informers.Subscriptions()
 	if err := channelable.IndexSubscriptions(subscriptions.Informer()); err != nil {
 		return nil, err
@@ -53,6 +58,9 @@ func (r *Reconciler) Controller(informers messaginginformers.Interface, resolver
 	controller := reconciler.New("subscription", r)
 	var err error
 	if r.Tracker, err = resolver.Track(controller); err != nil {
+		return nil, err
+	}
+	if r.Accounts, err = accounts.Of(messagingv1.SchemeGroupVersion.WithKind("Subscription"), controller); err != nil {
 		return nil, err
 	}
 	if err := controller.Watch(subscriptions.Informer(), reconciler.KeyOf); err != nil {
@@ -77,7 +85,7 @@ func sameToSubscriptions(old, current *messagingv1.Channel) bool {
 		equality.Semantic.DeepEqual(old.Status.DeliveryStatus, current.Status.DeliveryStatus)
 }
 
-// Reconcile applies a Subscription to its channel and then to its status: when that says Ready, the channel sends events already.
+// Reconcile applies a Subscription to its channel and then to its status: when the status reports Ready, the channel already sends events.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) (reconciler.Result, error) {
 	key := request.Key
 	subscription, err := r.Subscriptions.Subscriptions(key.Namespace).Get(key.Name)
@@ -100,12 +108,17 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 	if err != nil {
 		return reconciler.Result{}, err
 	}
+	account, unidentified := r.Accounts.Apply(ctx, subscription, request.Writes)
+	found.account = account
 	var failed error
 	backing, foreign, err := r.foreignChannel(subscription)
 	if err != nil {
 		return reconciler.Result{}, err
 	}
-	if _, name := channelable.Of(subscription); !foreign {
+	if _, name := channelable.Of(subscription); !r.allowed(subscription) {
+		found.missing(ReasonLinksDisabled, "The channel is in another namespace, but cross-namespace-event-links of config-features is not enabled.")
+		err = r.remove(ctx, key)
+	} else if !foreign {
 		failed, err = r.subscribe(ctx, subscription, name, &found)
 	} else if err = r.removeOther(ctx, key, origin.UID(subscription.UID), ""); err == nil {
 		subscription, failed, err = r.subscribeToForeign(ctx, refs, subscription, backing, request.Writes, &found)
@@ -114,7 +127,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 		return reconciler.Result{}, err
 	}
 	refs.End()
-	return reconciler.Result{}, errors.Join(r.write(ctx, request.Status, subscription, &found), failed)
+	return reconciler.Result{}, errors.Join(r.write(ctx, request.Status, subscription, &found), unidentified, failed)
+}
+
+// allowed reports whether the settings allow the link of a Subscription to its channel.
+func (r *Reconciler) allowed(subscription *messagingv1.Subscription) bool {
+	return !subscription.IsLinked() || r.Links != nil && r.Links()
+}
+
+// EnqueueLinked enqueues the Subscriptions of channels of other namespaces.
+func (r *Reconciler) EnqueueLinked(controller *reconciler.Controller) {
+	controller.Requeue(func(key types.NamespacedName) bool {
+		subscription, err := r.Subscriptions.Subscriptions(key.Namespace).Get(key.Name)
+		return err == nil && subscription.IsLinked()
+	})
 }
 
 func keyOf(subscription types.NamespacedName) eventing.Key {

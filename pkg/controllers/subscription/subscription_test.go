@@ -21,8 +21,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// A Subscription is ready once the broker has it, in one write, and none at rest (eventing Subscription Lifecycle-4
-// and -12, eventing Subscription-2 and -3). All that it names is resolved and reported (eventing
+// A Subscription is ready once the broker has it, in one write, and none at rest (eventing Subscription Lifecycle-4 and
+// -12, eventing Subscription-2 and -3). All its destinations are resolved and reported (eventing
 // PhysicalSubscriptionStatus).
 func TestReady(t *testing.T) {
 	certs := "certs"
@@ -66,7 +66,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// With a reply alone, events go there and nowhere else (eventing Subscription Lifecycle).
+// With only a reply, events are sent there alone (eventing Subscription Lifecycle).
 func TestReplyAlone(t *testing.T) {
 	f := newFixture(t, nil, channelOf(), subscription(func(s *messagingv1.Subscription) {
 		s.Spec.Subscriber, s.Spec.Reply = nil, &duckv1.Destination{URI: "http://reply/"}
@@ -79,7 +79,7 @@ func TestReplyAlone(t *testing.T) {
 	}
 }
 
-// Whatever cannot be resolved makes the Subscription not ready, with a reason, and its address empty (eventing
+// A destination that cannot be resolved makes the Subscription not ready, with a reason and an empty address (eventing
 // Subscription Lifecycle-5 to -7, eventing Destination Resolution-4 and -5). The Channel keeps its events meanwhile.
 func TestUnresolved(t *testing.T) {
 	const missing = `eventing.knative.dev/v1 Broker "default/x" does not exist`
@@ -87,7 +87,7 @@ func TestUnresolved(t *testing.T) {
 		DeliveryStatus: duckv1.DeliveryStatus{DeadLetterSinkURI: "http://dead/"}}
 	for name, test := range map[string]struct {
 		change func(*messagingv1.SubscriptionSpec)
-		// without takes away the address that is missing.
+		// without removes the address that is missing.
 		without func(*messagingv1.PhysicalSubscriptionStatus)
 		want    string
 		// unresolved are the subscriber, reply and dead letter sink without an address.
@@ -144,15 +144,15 @@ func TestUnresolved(t *testing.T) {
 	}
 }
 
-// expectUnresolved fails unless there is a consumer whose subscriber, reply and dead letter sink are unresolved as said.
+// expectUnresolved fails unless a consumer exists whose subscriber, reply and dead letter sink are unresolved as given.
 func (f *fixture) expectUnresolved(want [3]bool) {
 	f.t.Helper()
 	got, ok := f.consumer()
 	if !ok {
-		f.t.Fatal("there is no consumer")
+		f.t.Fatal("the consumer does not exist")
 	}
 	if have := [3]bool{got.Subscriber.Unresolved, got.Reply.Unresolved, got.DeadLetter.Unresolved}; have != want {
-		f.t.Errorf("unresolved are %v, want %v", have, want)
+		f.t.Errorf("unresolved destinations are %v, want %v", have, want)
 	}
 	for i, to := range []eventing.Endpoint{got.Subscriber, got.Reply, got.DeadLetter} {
 		if want[i] && to.URL != "" {
@@ -161,8 +161,8 @@ func (f *fixture) expectUnresolved(want [3]bool) {
 	}
 }
 
-// While addresses are lost, the Channel keeps the events, also over a restart; the status says that they are lost (eventing
-// Subscription Lifecycle).
+// While addresses are lost, the Channel keeps the events, also over a restart; the status reports that the addresses are
+// lost (eventing Subscription Lifecycle).
 func TestLostAddresses(t *testing.T) {
 	f := newFixture(t, nil, channelOf(), brokerAt("a", "http://a/"), brokerAt("b", "http://b/"), brokerAt("c", "http://c/"),
 		subscription(func(s *messagingv1.Subscription) {
@@ -197,8 +197,7 @@ func TestLostAddresses(t *testing.T) {
 	}
 }
 
-// A Subscription is not ready without a channel that is, and comes back by itself (eventing Subscription
-// Lifecycle-2 and -3).
+// A Subscription is not ready without a ready channel, and recovers with the channel (eventing Subscription Lifecycle-2 and -3).
 func TestChannel(t *testing.T) {
 	const ready = duckv1.ConditionReady
 	waiting := reconciler.Unknown(ready, "", "")
@@ -241,8 +240,8 @@ func TestChannel(t *testing.T) {
 	}
 }
 
-// Without delivery options of its own, a Subscription has all options of its Channel, with its dead letter
-// sink (eventing Channel-2).
+// Without its own delivery options, a Subscription uses all options of its Channel, with its dead letter sink (eventing
+// Channel-2).
 func TestDelivery(t *testing.T) {
 	defaults := func(c *messagingv1.Channel) {
 		c.Spec.Delivery = &duckv1.DeliverySpec{Retry: ptr.To[int32](7), Timeout: ptr.To("PT3S"), DeadLetterSink: toBroker("dead")}
@@ -271,7 +270,7 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
-// A Subscription waits for a Channel that keeps no events yet without being tried again and again.
+// A Subscription waits for a Channel that does not keep events yet, without retries.
 func TestChannelNotSet(t *testing.T) {
 	f := newFixture(t, nil, subscription(), channelOf(func(c *messagingv1.Channel) { c.Status.Conditions = nil }))
 	f.consumers.err = errors.New("no such stream")
@@ -279,7 +278,7 @@ func TestChannelNotSet(t *testing.T) {
 	f.expect(map[duckv1.ConditionType]string{added: `Unknown ChannelNotReady Channel "default/orders" does not keep events yet`})
 }
 
-// Ready waits for the broker to take the Subscription (eventing Subscription Lifecycle-12).
+// Ready waits until the broker has the Subscription (eventing Subscription Lifecycle-12).
 func TestBrokerFails(t *testing.T) {
 	f := newFixture(t, nil, subscription(), channelOf())
 	f.consumers.err = errors.New("log is full")
@@ -294,8 +293,8 @@ func TestBrokerFails(t *testing.T) {
 	f.expect(map[duckv1.ConditionType]string{duckv1.ConditionReady: "True"})
 }
 
-// A Subscription that is gone gets nothing more, nor does one of its name inherit from it (eventing Subscription
-// Lifecycle). So is its Channel.
+// A deleted Subscription receives no more events, and a later one of its name does not inherit them (eventing Subscription
+// Lifecycle). The same applies to its Channel.
 func TestDeletion(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(f *fixture)
@@ -339,7 +338,7 @@ func TestDeletion(t *testing.T) {
 	}
 }
 
-// Failing deliveries are reported once and do not keep the Subscription from being ready (eventing Error Signalling).
+// Failing deliveries are reported once and do not affect the readiness of the Subscription (eventing Error Signalling).
 func TestDeliveryHealth(t *testing.T) {
 	f := newFixture(t, nil, subscription(), channelOf())
 	f.reconcile()
@@ -366,14 +365,15 @@ func TestDeliveryHealth(t *testing.T) {
 	}
 }
 
-// The controller hears of what its Subscriptions depend on, and of nothing else that happens to their Channel.
+// The controller watches the dependencies of its Subscriptions, and ignores other changes of their Channel.
 func TestWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := controllertest.New(t, subscription(func(s *messagingv1.Subscription) { s.Spec.Subscriber = toBroker("b") }))
 		resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local"})
 		consumers := &fakeConsumers{consumers: map[eventing.Key]eventing.Consumer{}}
 		r := &Reconciler{Client: w.Client.MessagingV1(), Recorder: w.Recorder, Clock: w.Clock, Consumers: consumers}
-		controller, err := r.Controller(w.Factory.Messaging().V1(), resolver)
+		w.Accounts = controllertest.NewAccounts(false)
+		controller, err := r.Controller(w.Factory.Messaging().V1(), w.Accounts.Source, resolver)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -391,13 +391,13 @@ func TestWatches(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := ready(); got != "False" {
-				t.Errorf("Ready is %s before the subscriber is there", got)
+				t.Errorf("Ready is %s before the subscriber exists", got)
 			}
 			if err := w.Client.Tracker().Add(brokerAt("b", "http://b/")); err != nil {
 				t.Fatal(err)
 			}
 			if got := ready(); got != "True" {
-				t.Errorf("Ready is %s once the subscriber is there", got)
+				t.Errorf("Ready is %s once the subscriber exists", got)
 			}
 			failed := channelOf(channelSays(reconciler.False(duckv1.ConditionReady, "Broken", "")))
 			if _, err := channels.Update(t.Context(), failed, metav1.UpdateOptions{}); err != nil {
@@ -410,13 +410,13 @@ func TestWatches(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := ready(); got != "False" || len(consumers.consumers) > 0 {
-				t.Errorf("Ready is %s, consumers are %v once the Channel is gone", got, consumers.consumers)
+				t.Errorf("Ready is %s, consumers are %v once the Channel is deleted", got, consumers.consumers)
 			}
 		})
 	})
 }
 
-// Changes of a Channel that do not concern its Subscriptions do not enqueue them.
+// Changes of a Channel that do not affect its Subscriptions do not enqueue them.
 func TestSameToSubscriptions(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*messagingv1.Channel)
@@ -442,8 +442,7 @@ func TestSameToSubscriptions(t *testing.T) {
 	}
 }
 
-// TestGrantWithdrawn stops sending to another namespace once that withdraws the grant, whether the
-// Subscription or its Channel refers there.
+// TestGrantWithdrawn checks that sending to another namespace stops once it removes the grant, for references of the Subscription and of its Channel.
 func TestGrantWithdrawn(t *testing.T) {
 	sink := channelOf(func(c *messagingv1.Channel) {
 		c.Spec.Delivery = &duckv1.DeliverySpec{DeadLetterSink: &duckv1.Destination{URI: "http://theirs/"}}

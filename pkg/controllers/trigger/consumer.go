@@ -28,11 +28,15 @@ func deliveryOf(trigger *eventingv1.Trigger, parent *eventingv1.Broker) *duckv1.
 // subscribe sets the consumer of a Trigger, and records the condition SubscriptionReady in found. It returns an error to retry.
 //
 // Every Trigger of a Broker is a consumer once it was reconciled, whether or not its destinations have addresses: the Broker keeps its
-// events until they do. So no state of an earlier process is needed.
+// events until they do. So state of an earlier process is not needed.
 func (r *Reconciler) subscribe(ctx context.Context, trigger *eventingv1.Trigger, parent *eventingv1.Broker, found *findings) error {
 	const t = eventingv1.TriggerConditionSubscriptionReady
 	if parent == nil {
-		found.subscription = reconciler.False(t, ReasonNotSubscribed, "The Broker does not exist.")
+		message := "The Broker does not exist."
+		if found.broker.Reason == ReasonLinksDisabled {
+			message = found.broker.Message
+		}
+		found.subscription = reconciler.False(t, ReasonNotSubscribed, message)
 		return r.remove(ctx, types.NamespacedName{Namespace: trigger.Namespace, Name: trigger.Name})
 	}
 	consumer := consumerOf(trigger, parent, found)
@@ -42,7 +46,7 @@ func (r *Reconciler) subscribe(ctx context.Context, trigger *eventingv1.Trigger,
 		found.subscription = reconciler.True(t)
 		return nil
 	case !configured(parent):
-		// The Trigger is reconciled again when the Broker says that it is.
+		// The Trigger is reconciled again when the Broker reports that it is.
 		found.subscription = reconciler.False(t, ReasonNotSubscribed, "The Broker does not accept events yet.")
 		return nil
 	default:
@@ -54,15 +58,21 @@ func (r *Reconciler) subscribe(ctx context.Context, trigger *eventingv1.Trigger,
 // consumerOf returns the consumer of a Trigger.
 func consumerOf(trigger *eventingv1.Trigger, parent *eventingv1.Broker, found *findings) eventing.Consumer {
 	consumer := eventing.Consumer{
-		Key:        Key(types.NamespacedName{Namespace: trigger.Namespace, Name: trigger.Name}),
-		UID:        origin.UID(trigger.UID),
-		Stream:     streams.BrokerKey(types.NamespacedName{Namespace: parent.Namespace, Name: parent.Name}),
-		StreamUID:  origin.UID(parent.UID),
-		Filters:    filtersOf(trigger.Spec.Filters),
-		Subscriber: eventing.Endpoint{URL: found.subscriber.URL, CACerts: ptr.Deref(found.subscriber.CACerts, "")},
-		DeadLetter: eventing.Endpoint{URL: found.deadLetter.DeadLetterSinkURI, CACerts: ptr.Deref(found.deadLetter.DeadLetterSinkCACerts, "")},
-		Delivery:   streams.DeliveryOf(deliveryOf(trigger, parent)),
-		Ordered:    duckv1.IsOrdered(trigger.Annotations),
+		Key:       Key(types.NamespacedName{Namespace: trigger.Namespace, Name: trigger.Name}),
+		UID:       origin.UID(trigger.UID),
+		Stream:    streams.BrokerKey(types.NamespacedName{Namespace: parent.Namespace, Name: parent.Name}),
+		StreamUID: origin.UID(parent.UID),
+		Filters:   streams.FiltersOf(trigger.Spec.Filters),
+		Subscriber: eventing.Endpoint{
+			URL: found.subscriber.URL, CACerts: ptr.Deref(found.subscriber.CACerts, ""), Audience: found.account.Audience(found.subscriber.Audience),
+		},
+		DeadLetter: eventing.Endpoint{
+			URL: found.deadLetter.DeadLetterSinkURI, CACerts: ptr.Deref(found.deadLetter.DeadLetterSinkCACerts, ""),
+			Audience: found.account.Audience(found.deadLetter.DeadLetterSinkAudience),
+		},
+		Delivery: streams.DeliveryOf(deliveryOf(trigger, parent)),
+		Ordered:  duckv1.IsOrdered(trigger.Annotations),
+		Account:  found.account.Account,
 	}
 	if found.subscriberResolved.Status != corev1.ConditionTrue {
 		consumer.Subscriber = eventing.Endpoint{Unresolved: true}
@@ -74,23 +84,6 @@ func consumerOf(trigger *eventingv1.Trigger, parent *eventingv1.Broker, found *f
 		consumer.Attributes = trigger.Spec.Filter.Attributes
 	}
 	return consumer
-}
-
-// filtersOf returns filters in the form of the data plane.
-func filtersOf(filters []eventingv1.SubscriptionsAPIFilter) []eventing.Filter {
-	if len(filters) == 0 {
-		return nil
-	}
-	converted := make([]eventing.Filter, len(filters))
-	for i, f := range filters {
-		converted[i] = eventing.Filter{
-			All: filtersOf(f.All), Any: filtersOf(f.Any), Exact: f.Exact, Prefix: f.Prefix, Suffix: f.Suffix, CESQL: f.CESQL,
-		}
-		if f.Not != nil {
-			converted[i].Not = &filtersOf([]eventingv1.SubscriptionsAPIFilter{*f.Not})[0]
-		}
-	}
-	return converted
 }
 
 // remove removes the consumer of a Trigger.

@@ -26,7 +26,7 @@ var (
 
 var key = types.NamespacedName{Namespace: "default", Name: "bill"}
 
-// fakeConsumers has the consumers that were set. It fails to set any while there is an error.
+// fakeConsumers has the consumers that were set. SetConsumer fails while err is set.
 type fakeConsumers struct {
 	set    map[eventing.Key]eventing.Consumer
 	health eventing.Health
@@ -56,11 +56,12 @@ func (f *fakeConsumers) RemoveConsumer(_ context.Context, key eventing.Key) erro
 
 func (f *fakeConsumers) Health(eventing.Key) eventing.Health { return f.health }
 
-// fixture is a world with a reconciler of Triggers.
+// fixture is a Reconciler of Triggers with a fake server.
 type fixture struct {
 	*controllertest.Fixture
 	r         *Reconciler
 	consumers *fakeConsumers
+	accounts  *controllertest.Accounts
 }
 
 func start(t *testing.T, objects ...runtime.Object) *fixture {
@@ -75,18 +76,27 @@ func start(t *testing.T, objects ...runtime.Object) *fixture {
 		Recorder:  w.Recorder,
 		Clock:     w.Clock,
 	}
+	f := &fixture{Fixture: w, r: r, consumers: consumers}
+	f.host(t, controllertest.NewAccounts(false))
 	var err error
 	if r.Tracker, err = destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local"}).Track(reconciler.New("trigger", r)); err != nil {
 		t.Fatal(err)
 	}
 	w.SyncEventing()
-	return &fixture{Fixture: w, r: r, consumers: consumers}
+	return f
+}
+
+// host replaces the host cluster with the ServiceAccounts of Triggers.
+func (f *fixture) host(t *testing.T, accounts *controllertest.Accounts) {
+	t.Helper()
+	f.accounts, f.r.Accounts = accounts, accounts.Of(t, eventingv1.SchemeGroupVersion.WithKind("Trigger"))
 }
 
 // reconcile returns the status of the Trigger once it is reconciled.
 func (f *fixture) reconcile(t *testing.T) eventingv1.TriggerStatus {
 	t.Helper()
 	f.SyncEventing()
+	f.accounts.Sync(t)
 	if err := controllertest.Reconcile(t.Context(), f.r, key); err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +112,7 @@ func (f *fixture) stored(t *testing.T) eventingv1.TriggerStatus {
 	return trigger.Status
 }
 
-// put stores an object. The status of Triggers stays: only the controller writes it.
+// put stores an object. It keeps the status of Triggers, which only the controller writes.
 func (f *fixture) put(t *testing.T, resource schema.GroupVersionResource, obj runtime.Object) {
 	t.Helper()
 	if trigger, ok := obj.(*eventingv1.Trigger); ok {
@@ -140,7 +150,7 @@ func to(name string) *duckv1.Destination {
 	return &duckv1.Destination{Ref: &duckv1.KReference{APIVersion: "serving.knative.dev/v1", Kind: "Service", Namespace: "default", Name: name}}
 }
 
-// newTrigger is a Trigger of the Broker orders whose subscriber is the Service billing.
+// newTrigger returns a Trigger of the Broker orders whose subscriber is the Service billing.
 func newTrigger(changes ...func(*eventingv1.Trigger)) *eventingv1.Trigger {
 	trigger := &eventingv1.Trigger{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, UID: "trigger-uid", Generation: 1}}
 	trigger.Spec.Broker = "orders"
@@ -152,7 +162,7 @@ func newTrigger(changes ...func(*eventingv1.Trigger)) *eventingv1.Trigger {
 	return trigger
 }
 
-// newBroker is a Broker that is ready, changed by some functions.
+// newBroker returns a Broker that is ready, changed by some functions.
 func newBroker(changes ...func(*eventingv1.Broker)) *eventingv1.Broker {
 	b := &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: "orders", UID: "broker-uid", Generation: 1,
@@ -171,7 +181,7 @@ func says(ready duckv1.Condition) func(*eventingv1.Broker) {
 	return func(b *eventingv1.Broker) { b.Status.Conditions.Set(ready, metav1.NewTime(controllertest.Now)) }
 }
 
-// brief is what conditions say: "False NotOwned" each.
+// brief returns status and reason of conditions: "False NotOwned" each.
 func brief(conditions duckv1.Conditions) map[string]string {
 	said := map[string]string{}
 	for _, c := range conditions {

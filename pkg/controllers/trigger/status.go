@@ -14,6 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/deliveryhealth"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/senderaccount"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -23,6 +24,8 @@ const (
 	ReasonBrokerDoesNotExist = "BrokerDoesNotExist"
 	// ReasonBrokerNotConfigured means that the Broker has not been reconciled yet, or is not ready without a reason.
 	ReasonBrokerNotConfigured = "BrokerNotConfigured"
+	// ReasonLinksDisabled means that the Broker is in another namespace, which the settings do not allow.
+	ReasonLinksDisabled = "CrossNamespaceLinksDisabled"
 	// ReasonNotSubscribed means that the Broker's events do not reach the subscriber.
 	ReasonNotSubscribed = "NotSubscribed"
 	// ReasonDependencyDoesNotExist means that the object that the Trigger waits for does not exist.
@@ -31,22 +34,25 @@ const (
 	ReasonDependencyNotReady = "DependencyNotReady"
 )
 
-// dependents are the conditions that make up Ready; the first one that fails gives the cause.
+// dependents are the conditions that Ready depends on; the first one that fails determines the reason.
 var dependents = []duckv1.ConditionType{
 	eventingv1.TriggerConditionBrokerReady,
 	eventingv1.TriggerConditionSubscriberResolved,
 	destination.ConditionDeadLetterSinkResolved,
 	eventingv1.TriggerConditionDependencyReady,
 	eventingv1.TriggerConditionSubscriptionReady,
+	duckv1.ConditionOIDCIdentityCreated,
 }
 
 // findings determine a Trigger's status.
 type findings struct {
-	// subscriber and deadLetter are empty where they are not resolved.
+	// subscriber and deadLetter are empty if they are not resolved.
 	subscriber duckv1.Addressable
 	deadLetter duckv1.DeliveryStatus
 
 	broker, subscriberResolved, deadLetterResolved, dependency, subscription duckv1.Condition
+	// account authenticates deliveries.
+	account senderaccount.Found
 }
 
 // resolve resolves the references of a Trigger. parent is nil without a Broker.
@@ -59,8 +65,7 @@ func resolve(ctx context.Context, refs *destination.References, trigger *eventin
 	} else if err != nil {
 		return found, err
 	}
-	// The Broker's own dead letter sink is in the same namespace, so that its address is the same from here.
-	found.deadLetter, found.deadLetterResolved, err = refs.DeadLetterSink(ctx, deliveryOf(trigger, parent))
+	found.deadLetter, found.deadLetterResolved, err = deadLetterSink(ctx, refs, trigger, parent)
 	if err != nil {
 		return found, err
 	}
@@ -68,17 +73,33 @@ func resolve(ctx context.Context, refs *destination.References, trigger *eventin
 	return found, err
 }
 
+// deadLetterSink returns the address of the dead letter sink of a Trigger, and the condition. The sink of a Broker of the same namespace
+// has the same address from here. The sink of a Broker of another namespace has the address in that Broker's status.
+func deadLetterSink(ctx context.Context, refs *destination.References, trigger *eventingv1.Trigger, parent *eventingv1.Broker) (duckv1.DeliveryStatus, duckv1.Condition, error) {
+	delivery := deliveryOf(trigger, parent)
+	inherited := parent != nil && trigger.IsLinked() && trigger.Spec.Delivery.IsEmpty()
+	if !inherited || delivery == nil || delivery.DeadLetterSink == nil {
+		return refs.DeadLetterSink(ctx, delivery)
+	}
+	resolved := parent.Status.Conditions.Get(destination.ConditionDeadLetterSinkResolved)
+	if resolved == nil || resolved.Status != corev1.ConditionTrue || parent.Status.DeadLetterSinkURI == "" {
+		return duckv1.DeliveryStatus{}, reconciler.False(destination.ConditionDeadLetterSinkResolved, ReasonBrokerNotConfigured,
+			"The dead letter sink of the Broker is not resolved."), nil
+	}
+	return parent.Status.DeliveryStatus, reconciler.True(destination.ConditionDeadLetterSinkResolved), nil
+}
+
 // configured reports whether a Broker has been reconciled and has a stream.
 func configured(parent *eventingv1.Broker) bool {
 	return parent.Status.Address.GetURL() != "" && parent.Status.Conditions.Get(duckv1.ConditionReady) != nil
 }
 
-// brokerReady is False, never Unknown, unless the Broker is ready (eventing Trigger Lifecycle). What the Broker says of an
-// older generation counts until it says something else: a change of its delivery does not interrupt its Triggers.
+// brokerReady is False, never Unknown, unless the Broker is ready (eventing Trigger Lifecycle). The Broker's condition of an older
+// generation counts until it changes, so that a change of the Broker's delivery options does not interrupt its Triggers.
 func brokerReady(trigger *eventingv1.Trigger, parent *eventingv1.Broker) duckv1.Condition {
 	const t = eventingv1.TriggerConditionBrokerReady
 	if parent == nil {
-		return reconciler.False(t, ReasonBrokerDoesNotExist, fmt.Sprintf("Broker \"%s/%s\" does not exist.", trigger.Namespace, trigger.Spec.Broker))
+		return reconciler.False(t, ReasonBrokerDoesNotExist, fmt.Sprintf("Broker %q does not exist.", trigger.BrokerName()))
 	}
 	ready := parent.Status.Conditions.Get(duckv1.ConditionReady)
 	if ready != nil && ready.Status != corev1.ConditionTrue && ready.Reason != "" {
@@ -99,7 +120,7 @@ func dependencyReady(ctx context.Context, refs *destination.References, trigger 
 	}
 	var reference corev1.ObjectReference
 	if err := json.Unmarshal([]byte(value), &reference); err != nil {
-		// Validation keeps it away; nothing but an update of the Trigger can help.
+		// Validation rejects such an annotation. A retry cannot succeed until the Trigger is updated.
 		return reconciler.False(t, "Dependency"+destination.ReasonInvalid,
 			fmt.Sprintf("Annotation %s is no JSON ObjectReference: %v", eventingv1.DependencyAnnotationKey, err)), nil
 	}
@@ -133,14 +154,15 @@ func dependencyReady(ctx context.Context, refs *destination.References, trigger 
 	return condition, nil
 }
 
-// status returns the status that follows for a Trigger.
+// status returns the status of a Trigger.
 func (f *findings) status(trigger *eventingv1.Trigger, health eventing.Health, now metav1.Time) eventingv1.TriggerStatus {
 	status := *trigger.Status.DeepCopy()
 	status.SubscriberURI = f.subscriber.URL
 	status.SubscriberCACerts, status.SubscriberAudience = f.subscriber.CACerts, f.subscriber.Audience
 	status.DeliveryStatus = f.deadLetter
+	status.Auth = f.account.Auth
 	deliveryhealth.Observe(&status.Conditions, health, now)
 	reconciler.Observe(&status.Status, trigger.Generation, now, dependents,
-		f.broker, f.subscription, f.dependency, f.subscriberResolved, f.deadLetterResolved)
+		f.broker, f.subscription, f.dependency, f.subscriberResolved, f.deadLetterResolved, f.account.Condition)
 	return status
 }

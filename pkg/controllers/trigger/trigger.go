@@ -16,6 +16,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/deliveryhealth"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/senderaccount"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	eventingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/eventing/v1"
@@ -29,21 +30,25 @@ type Reconciler struct {
 	Triggers  eventinglisters.TriggerLister
 	Brokers   eventinglisters.BrokerLister
 	Consumers eventing.Consumers
-	Tracker   *destination.Tracker
-	Recorder  record.EventRecorder
-	Clock     clock.PassiveClock
+	// Links reports whether Triggers may receive events of Brokers of other namespaces. Call EnqueueLinked when that changes.
+	Links func() bool
+	// Accounts has the ServiceAccounts of Triggers. Controller sets it.
+	Accounts *senderaccount.Accounts
+	Tracker  *destination.Tracker
+	Recorder record.EventRecorder
+	Clock    clock.PassiveClock
 }
 
 // triggersByBroker is the name of the index of Triggers by the namespace/name of their Broker.
 const triggersByBroker = "trigger-broker"
 
-// Controller returns the controller that runs r, and sets Triggers, Brokers and Tracker. Call its Enqueue when the Health of a Trigger's deliveries changes. Run it
+// Controller returns the controller that runs r, and sets Triggers, Brokers, Accounts and Tracker. Call its Enqueue when the Health of a Trigger's deliveries changes. Run it
 // once the controller of Brokers is Primed: Triggers of streams that are not set yet would become not ready.
-func (r *Reconciler) Controller(informers eventinginformers.Interface, resolver *destination.Resolver) (*reconciler.Controller, error) {
+func (r *Reconciler) Controller(informers eventinginformers.Interface, accounts senderaccount.Source, resolver *destination.Resolver) (*reconciler.Controller, error) {
 	triggers, brokers := informers.Triggers(), informers.Brokers()
 	err := reconciler.AddIndex(triggers.Informer(), triggersByBroker, func(obj any) ([]string, error) {
 		if trigger, ok := obj.(*eventingv1.Trigger); ok {
-			return []string{trigger.Namespace + "/" + trigger.Spec.Broker}, nil
+			return []string{trigger.BrokerName().String()}, nil
 		}
 		return nil, nil
 	})
@@ -53,6 +58,9 @@ func (r *Reconciler) Controller(informers eventinginformers.Interface, resolver 
 	r.Triggers, r.Brokers = triggers.Lister(), brokers.Lister()
 	controller := reconciler.New("trigger", r)
 	if r.Tracker, err = resolver.Track(controller); err != nil {
+		return nil, err
+	}
+	if r.Accounts, err = accounts.Of(eventingv1.SchemeGroupVersion.WithKind("Trigger"), controller); err != nil {
 		return nil, err
 	}
 	if err := controller.Watch(triggers.Informer(), reconciler.KeyOf); err != nil {
@@ -89,11 +97,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 	if !ok {
 		return reconciler.Result{}, r.release(ctx, key)
 	}
-	parent, exists, err := reconciler.Listed(r.Brokers.Brokers(key.Namespace), trigger.Spec.Broker)
+	broker := trigger.BrokerName()
+	parent, exists, err := reconciler.Listed(r.Brokers.Brokers(broker.Namespace), broker.Name)
 	if err != nil {
 		return reconciler.Result{}, err
 	}
-	if !exists {
+	if !exists || !r.allowed(trigger) {
 		parent = nil
 	} else if _, ours := streams.OfBroker(parent); !ours {
 		return reconciler.Result{}, r.release(ctx, key)
@@ -103,7 +112,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 	if err != nil {
 		return reconciler.Result{}, fmt.Errorf("resolve references of %s: %w", Key(key), err)
 	}
+	if !r.allowed(trigger) {
+		found.broker = reconciler.False(eventingv1.TriggerConditionBrokerReady, ReasonLinksDisabled,
+			"The Broker is in another namespace, but cross-namespace-event-links of config-features is not enabled.")
+	}
 	refs.End()
+	account, unidentified := r.Accounts.Apply(ctx, trigger, request.Writes)
+	found.account = account
 	failed := r.subscribe(ctx, trigger, parent, &found)
 
 	updated := *trigger
@@ -113,7 +128,20 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 		reconciler.RecordReady(r.Recorder, &updated, trigger.Status.Conditions, updated.Status.Conditions)
 		deliveryhealth.Record(r.Recorder, &updated, trigger.Status.Conditions, updated.Status.Conditions)
 	}
-	return reconciler.Result{}, errors.Join(err, failed)
+	return reconciler.Result{}, errors.Join(err, unidentified, failed)
+}
+
+// allowed reports whether the settings allow the link of a Trigger to its Broker.
+func (r *Reconciler) allowed(trigger *eventingv1.Trigger) bool {
+	return !trigger.IsLinked() || r.Links != nil && r.Links()
+}
+
+// EnqueueLinked enqueues the Triggers of Brokers of other namespaces.
+func (r *Reconciler) EnqueueLinked(controller *reconciler.Controller) {
+	controller.Requeue(func(key types.NamespacedName) bool {
+		trigger, err := r.Triggers.Triggers(key.Namespace).Get(key.Name)
+		return err == nil && trigger.IsLinked()
+	})
 }
 
 // release removes the consumer and the references of a Trigger that is deleted or belongs to another controller.

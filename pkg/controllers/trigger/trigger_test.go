@@ -21,7 +21,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
-// billed is the consumer of newTrigger at newBroker, with the subscriber at a URL.
+// billed returns the consumer of newTrigger at newBroker, with the subscriber at a URL.
 func billed(url string) eventing.Consumer {
 	return eventing.Consumer{
 		Key: Key(key), UID: "trigger-uid",
@@ -30,19 +30,19 @@ func billed(url string) eventing.Consumer {
 	}
 }
 
-// TestReady covers that a Trigger is ready after its consumer was set, and not before; again, nothing is written
-// (eventing Trigger Lifecycle-1 and -7, eventing Trigger-3 and -4).
+// TestReady checks that a Trigger is ready after its consumer was set, and not before; a second reconciliation writes nothing (eventing
+// Trigger Lifecycle-1 and -7, eventing Trigger-3 and -4).
 func TestReady(t *testing.T) {
 	f := start(t, newTrigger(), newBroker(), service("billing", "http://billing"))
 	f.consumers.called = func() {
 		if status := f.stored(t); len(status.Conditions) > 0 {
-			t.Errorf("said before the consumer was set: %v", status.Conditions)
+			t.Errorf("events before the consumer was set: %v", status.Conditions)
 		}
 	}
 	status := f.reconcile(t)
 	want := map[string]string{
 		"Ready": "True", "BrokerReady": "True", "SubscriptionReady": "True", "DependencyReady": "True", "SubscriberResolved": "True",
-		"DeadLetterSinkResolved": "True DeadLetterSinkNotConfigured",
+		"DeadLetterSinkResolved": "True DeadLetterSinkNotConfigured", "OIDCIdentityCreated": "True authentication-oidc feature disabled",
 	}
 	if diff := cmp.Diff(want, brief(status.Conditions)); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
@@ -63,8 +63,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// TestBroker has Ready False, never Unknown, while the Broker is missing or not ready (eventing Trigger Lifecycle-8
-// and -9).
+// TestBroker checks that Ready is False, never Unknown, while the Broker is missing or not ready (eventing Trigger Lifecycle-8 and -9).
 func TestBroker(t *testing.T) {
 	tests := []struct {
 		name           string
@@ -101,7 +100,7 @@ func TestBroker(t *testing.T) {
 				t.Errorf("message: %q", ready.Message)
 			}
 			if status.SubscriberURI != "http://billing" {
-				t.Errorf("the subscriber is resolved whatever the Broker does: %q", status.SubscriberURI)
+				t.Errorf("the subscriber must be resolved regardless of the Broker: %q", status.SubscriberURI)
 			}
 			if _, set := f.consumers.set[Key(key)]; set != (tt.subscription == "True") {
 				t.Errorf("consumer set: %v", set)
@@ -116,15 +115,15 @@ func TestBrokerRecreated(t *testing.T) {
 	f.reconcile(t)
 	f.drop(t, brokers, "orders")
 	if got := brief(f.reconcile(t).Conditions)["Ready"]; got != "False BrokerDoesNotExist" || len(f.consumers.set) > 0 {
-		t.Errorf("gone: Ready is %q, consumers %v", got, f.consumers.set)
+		t.Errorf("deleted: Ready is %q, consumers %v", got, f.consumers.set)
 	}
 	f.add(t, newBroker(func(b *eventingv1.Broker) { b.UID = "another" }))
 	if got := brief(f.reconcile(t).Conditions)["Ready"]; got != "True" || f.consumers.set[Key(key)].StreamUID != "another" {
-		t.Errorf("back: Ready is %q, consumers %v", got, f.consumers.set)
+		t.Errorf("recreated: Ready is %q, consumers %v", got, f.consumers.set)
 	}
 }
 
-// TestForeignBroker leaves Triggers alone whose Broker another controller serves (eventing Broker Lifecycle).
+// TestForeignBroker checks that Triggers whose Broker another controller serves are ignored (eventing Broker Lifecycle).
 func TestForeignBroker(t *testing.T) {
 	f := start(t, newTrigger(), newBroker(func(b *eventingv1.Broker) { b.Annotations[eventingv1.BrokerClassAnnotationKey] = "Kafka" }))
 	if diff := cmp.Diff(eventingv1.TriggerStatus{}, f.reconcile(t)); diff != "" || len(f.consumers.set) > 0 {
@@ -132,7 +131,7 @@ func TestForeignBroker(t *testing.T) {
 	}
 }
 
-// TestNotSubscribed is not ready until the consumer could be set (eventing Trigger Lifecycle-7).
+// TestNotSubscribed checks that a Trigger is not ready until its consumer could be set (eventing Trigger Lifecycle-7).
 func TestNotSubscribed(t *testing.T) {
 	f := start(t, newTrigger(), newBroker(), service("billing", "http://billing"))
 	f.consumers.err = errors.New("no such stream")
@@ -152,7 +151,7 @@ func TestNotSubscribed(t *testing.T) {
 	}
 }
 
-// TestBrokerNotSet waits for a Broker that keeps no events yet without being tried again and again.
+// TestBrokerNotSet checks that a Trigger waits for a Broker that does not keep events yet, without retries.
 func TestBrokerNotSet(t *testing.T) {
 	f := start(t, newTrigger(), newBroker(func(b *eventingv1.Broker) { b.Status = eventingv1.BrokerStatus{} }), service("billing", "http://billing"))
 	f.consumers.err = errors.New("no such stream")
@@ -161,7 +160,7 @@ func TestBrokerNotSet(t *testing.T) {
 	}
 }
 
-// TestSubscriber follows the subscriber; without an address status.subscriberUri is empty, and the Broker keeps the events
+// TestSubscriber covers changes of the subscriber; without an address status.subscriberUri is empty, and the Broker keeps the events
 // (eventing Trigger Lifecycle-1 to -4; eventing Destination Resolution-4 and -5).
 func TestSubscriber(t *testing.T) {
 	f := start(t, newTrigger(), newBroker())
@@ -225,8 +224,8 @@ func TestSubscriberDetails(t *testing.T) {
 	}
 }
 
-// TestDelivery takes the delivery of the Trigger or, as a whole, the delivery of its Broker, with the dead letter sink in
-// status (eventing Trigger Lifecycle-5, eventing Broker-1; eventing DeliverySpec).
+// TestDelivery covers the delivery options: the Trigger's or, as a whole, its Broker's, with the dead letter sink in status (eventing
+// Trigger Lifecycle-5, eventing Broker-1; eventing DeliverySpec).
 func TestDelivery(t *testing.T) {
 	options := func(retry int32, sink string) *duckv1.DeliverySpec {
 		spec := &duckv1.DeliverySpec{}
@@ -248,7 +247,7 @@ func TestDelivery(t *testing.T) {
 		{"none", nil, nil, "True", "True DeadLetterSinkNotConfigured", "", nil},
 		{"the Broker's", nil, options(3, "theirs"), "True", "True", "http://theirs", options(3, "theirs")},
 		{"its own", options(5, "ours"), options(3, "theirs"), "True", "True", "http://ours", options(5, "ours")},
-		{"its own says nothing", options(0, ""), options(3, "theirs"), "True", "True", "http://theirs", options(3, "theirs")},
+		{"its own is empty", options(0, ""), options(3, "theirs"), "True", "True", "http://theirs", options(3, "theirs")},
 		{"its own is not completed", options(5, ""), options(3, "theirs"), "True", "True DeadLetterSinkNotConfigured", "", options(5, "")},
 		{"its own sink alone", options(0, "ours"), options(3, "theirs"), "True", "True", "http://ours", options(0, "ours")},
 		{"its own is missing", options(5, "none"), nil, "False DeadLetterSinkNotFound", "False DeadLetterSinkNotFound", "", options(5, "none")},
@@ -273,7 +272,7 @@ func TestDelivery(t *testing.T) {
 	}
 }
 
-// TestDeadLetterSinkLost keeps dead letters while their sink is missing, and sends events on to the subscriber.
+// TestDeadLetterSinkLost checks that dead letters are kept while their sink is missing, and that events are still sent to the subscriber.
 func TestDeadLetterSinkLost(t *testing.T) {
 	f := start(t, service("billing", "http://billing"), service("sink", "http://sink"), newBroker(),
 		newTrigger(func(trigger *eventingv1.Trigger) {
@@ -290,7 +289,7 @@ func TestDeadLetterSinkLost(t *testing.T) {
 	}
 }
 
-// TestConsumer covers the consumer that a Trigger becomes (eventing Content Based Routing; eventing Trigger).
+// TestConsumer covers the consumer of a Trigger (eventing Content Based Routing; eventing Trigger).
 func TestConsumer(t *testing.T) {
 	order, com := map[string]string{"type": "order"}, map[string]string{"type": "com."}
 	type filters = []eventingv1.SubscriptionsAPIFilter
@@ -309,7 +308,7 @@ func TestConsumer(t *testing.T) {
 	}
 }
 
-// TestRestored passes the original UIDs to the data plane: the event log identifies consumers by them.
+// TestRestored checks that the data plane gets the original UIDs: the event log identifies consumers by them.
 func TestRestored(t *testing.T) {
 	const brokerUID, triggerUID = "00000000-0000-4000-8000-000000000001", "00000000-0000-4000-8000-000000000002"
 	f := start(t, newBroker(func(broker *eventingv1.Broker) { broker.UID = origin.Restored(brokerUID, "0123456789") }),
@@ -323,7 +322,7 @@ func TestRestored(t *testing.T) {
 	}
 }
 
-// TestDependency waits for the object that the annotation names.
+// TestDependency checks that a Trigger waits for the object that the annotation names.
 func TestDependency(t *testing.T) {
 	source := service("source", "http://source")
 	f := start(t, newBroker(), service("billing", "http://billing"), newTrigger(func(trigger *eventingv1.Trigger) {
@@ -370,8 +369,7 @@ func TestDependency(t *testing.T) {
 	}
 }
 
-// TestRemove ends the consumer of a Trigger that is gone, and of one that another of its name has replaced (eventing
-// Trigger Lifecycle).
+// TestRemove checks that the consumer of a deleted Trigger is removed, also if another Trigger of its name exists (eventing Trigger Lifecycle).
 func TestRemove(t *testing.T) {
 	f := start(t, newTrigger(), newBroker(), service("billing", "http://billing"))
 	f.reconcile(t)
@@ -396,8 +394,8 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestHealth reports that deliveries fail, why and since when, and that they succeed again, without a word in Ready.
-// It covers eventing Error Signalling-11 and -13.
+// TestHealth checks that a Trigger reports failing deliveries with reason and time, and their recovery, without an effect on Ready. It
+// covers eventing Error Signalling-11 and -13.
 func TestHealth(t *testing.T) {
 	f := start(t, newTrigger(), newBroker(), service("billing", "http://billing"))
 	f.reconcile(t)
@@ -421,14 +419,15 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestNew has the controller notice what a Trigger depends on: its Broker, its subscriber, and itself (eventing Trigger
+// TestNew checks that the controller observes the dependencies of a Trigger: its Broker, its subscriber, and itself (eventing Trigger
 // Lifecycle; eventing Destination Resolution).
 func TestNew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, consumers := controllertest.New(t, newTrigger()), newConsumers()
 		resolver := destination.New(t.Context(), destination.Options{Informers: w.Factory, ClusterDomain: "cluster.local"})
 		r := &Reconciler{Client: w.Client.EventingV1(), Recorder: w.Recorder, Clock: w.Clock, Consumers: consumers}
-		controller, err := r.Controller(w.Factory.Eventing().V1(), resolver)
+		w.Accounts = controllertest.NewAccounts(false)
+		controller, err := r.Controller(w.Factory.Eventing().V1(), w.Accounts.Source, resolver)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -469,7 +468,7 @@ func TestNew(t *testing.T) {
 	})
 }
 
-// TestGrant sends events to another namespace as long as that grants it.
+// TestGrant checks that events are sent to another namespace as long as it grants that.
 func TestGrant(t *testing.T) {
 	grants := func(to string) *servingv1.Service {
 		s := service("billing", "http://theirs")
@@ -480,13 +479,13 @@ func TestGrant(t *testing.T) {
 	for _, step := range []struct {
 		name   string
 		change func()
-		// ready is Ready, and consumer where events go.
+		// ready is Ready, and consumer the destination of events.
 		ready, consumer string
 	}{
 		{"missing", func() {}, "False SubscriberNotGranted", ""},
 		{"not granted", func() { f.add(t, grants("team-a,team-b")) }, "False SubscriberNotGranted", ""},
 		{"granted", func() { f.replace(t, grants("team-a, default")) }, "True", "http://theirs"},
-		{"missing for a time", func() { f.lose(t) }, "False SubscriberNotGranted", ""},
+		{"missing temporarily", func() { f.lose(t) }, "False SubscriberNotGranted", ""},
 		{"granted to all", func() { f.add(t, grants("*")) }, "True", "http://theirs"},
 		{"withdrawn", func() { f.replace(t, grants("")) }, "False SubscriberNotGranted", ""},
 	} {
@@ -502,7 +501,7 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-// replace puts a Service of another namespace in place of the one there.
+// replace replaces the Service of the other namespace.
 func (f *fixture) replace(t *testing.T, service *servingv1.Service) {
 	t.Helper()
 	if err := f.Client.Tracker().Update(services, service, service.Namespace); err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// decide returns which of a Configuration's collectable Revisions are to be deleted now, the longest unused
-// first, and after how long it is worth deciding next; 0 where time alone changes nothing. Minimum and both
-// retention times keep a Revision; the maximum is kept to regardless.
+// decide returns the collectable Revisions of a Configuration to delete now, the longest unused first, and
+// the delay until the next decision, or 0 if the passing of time changes nothing. The minimum and both
+// retention times protect Revisions; the maximum applies regardless.
 func decide(collectable []*servingv1.Revision, st settings.GC, now time.Time) (remove []*servingv1.Revision, next time.Duration) {
 	sorted := slices.Clone(collectable)
 	slices.SortFunc(sorted, func(a, b *servingv1.Revision) int {
@@ -50,7 +50,7 @@ func decide(collectable []*servingv1.Revision, st settings.GC, now time.Time) (r
 	return remove, next
 }
 
-// retention returns how long a Revision is still to be kept, and false if for ever.
+// retention returns the remaining retention time of a Revision, or false if it is unlimited.
 func retention(revision *servingv1.Revision, st settings.GC, now time.Time) (time.Duration, bool) {
 	if st.RetainSinceCreateTime < 0 && st.RetainSinceLastActiveTime < 0 {
 		return 0, false
@@ -65,7 +65,7 @@ func retention(revision *servingv1.Revision, st settings.GC, now time.Time) (tim
 	return wait, true
 }
 
-// lastActive is when a Revision that takes no requests stopped to, or was made if it never did.
+// lastActive is the time at which a Revision without requests last stopped receiving them, or its creation time if it never received any.
 func lastActive(revision *servingv1.Revision) time.Time {
 	at, err := time.Parse(time.RFC3339, revision.Annotations[servingv1.RoutingStateModifiedAnnotationKey])
 	if err != nil {

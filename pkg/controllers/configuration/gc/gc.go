@@ -21,7 +21,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// Reconciler deletes the Revisions of a Configuration that are not to be kept.
+// Reconciler deletes the unused Revisions of Configurations.
 type Reconciler struct {
 	Client         servingclient.ServingV1Interface
 	Configurations servinglisters.ConfigurationLister
@@ -87,7 +87,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 	remove, next := decide(collectable, r.Settings().GC, r.Clock.Now())
 	var errs []error
 	for _, revision := range remove {
-		// The decision holds for the Revision as it was observed: a Route may refer to it since.
+		// The decision applies to the observed version only: a Route may have referred to the Revision since.
 		err := r.Client.Revisions(key.Namespace).Delete(ctx, revision.Name, metav1.DeleteOptions{
 			Preconditions: &metav1.Preconditions{UID: &revision.UID, ResourceVersion: &revision.ResourceVersion},
 		})
@@ -98,11 +98,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 	return reconciler.Result{RequeueAfter: next}, errors.Join(errs...)
 }
 
-// collectable returns the Revisions that may be deleted at all: not the present or latest ready one, none that a
-// Route needs, and none that a user wants to keep.
+// collectable returns the Revisions that may be deleted: all except the current one, the latest ready one, Revisions that a
+// Route needs, and Revisions that a user excluded.
 func (r *Reconciler) collectable(configuration *servingv1.Configuration, revisions []*servingv1.Revision) ([]*servingv1.Revision, error) {
 	if configuration.Status.ObservedGeneration != configuration.Generation {
-		// Its present Revision may be an older one again.
+		// The current Revision may be an older one after a rollback.
 		return nil, nil
 	}
 	var collectable []*servingv1.Revision

@@ -53,7 +53,7 @@ func TestDecide(t *testing.T) {
 		requeue time.Duration
 	}{
 		"fewer than the minimum": {settings.GC{RetainSinceCreateTime: hour, RetainSinceLastActiveTime: hour, MinNonActiveRevisions: 3, MaxNonActiveRevisions: 10}, nil, 0},
-		"the longest unused go first": {settings.GC{RetainSinceCreateTime: hour, RetainSinceLastActiveTime: hour, MinNonActiveRevisions: 2, MaxNonActiveRevisions: 10},
+		"the longest unused are deleted first": {settings.GC{RetainSinceCreateTime: hour, RetainSinceLastActiveTime: hour, MinNonActiveRevisions: 2, MaxNonActiveRevisions: 10},
 			[]string{"hello-00001"}, 0},
 		"since last active": {settings.GC{RetainSinceCreateTime: 48 * hour, RetainSinceLastActiveTime: 15 * hour, MaxNonActiveRevisions: 10},
 			[]string{"hello-00001", "hello-00002"}, 5 * hour},
@@ -61,11 +61,11 @@ func TestDecide(t *testing.T) {
 			[]string{"hello-00001"}, 10 * hour},
 		"one time disabled": {settings.GC{RetainSinceCreateTime: off, RetainSinceLastActiveTime: 45 * hour, MaxNonActiveRevisions: 10},
 			[]string{"hello-00001"}, 5 * hour},
-		"both times disabled":         {settings.GC{RetainSinceCreateTime: off, RetainSinceLastActiveTime: off, MaxNonActiveRevisions: 10}, nil, 0},
-		"more than the maximum":       {settings.GC{RetainSinceCreateTime: off, RetainSinceLastActiveTime: off, MaxNonActiveRevisions: 1}, []string{"hello-00001", "hello-00002"}, 0},
-		"the maximum disabled":        {settings.GC{RetainSinceCreateTime: off, RetainSinceLastActiveTime: off, MaxNonActiveRevisions: -1}, nil, 0},
-		"no minimum lets go":          {settings.GC{MinNonActiveRevisions: -1, MaxNonActiveRevisions: -1}, nil, 0},
-		"the maximum beats the times": {settings.GC{RetainSinceCreateTime: 1000 * hour, RetainSinceLastActiveTime: hour, MaxNonActiveRevisions: 2}, []string{"hello-00001"}, 900 * hour},
+		"both times disabled":                         {settings.GC{RetainSinceCreateTime: off, RetainSinceLastActiveTime: off, MaxNonActiveRevisions: 10}, nil, 0},
+		"more than the maximum":                       {settings.GC{RetainSinceCreateTime: off, RetainSinceLastActiveTime: off, MaxNonActiveRevisions: 1}, []string{"hello-00001", "hello-00002"}, 0},
+		"the maximum disabled":                        {settings.GC{RetainSinceCreateTime: off, RetainSinceLastActiveTime: off, MaxNonActiveRevisions: -1}, nil, 0},
+		"no minimum":                                  {settings.GC{MinNonActiveRevisions: -1, MaxNonActiveRevisions: -1}, nil, 0},
+		"the maximum takes precedence over the times": {settings.GC{RetainSinceCreateTime: 1000 * hour, RetainSinceLastActiveTime: hour, MaxNonActiveRevisions: 2}, []string{"hello-00001"}, 900 * hour},
 	} {
 		t.Run(name, func(t *testing.T) {
 			remove, requeue := decide(three, test.gc, controllertest.Now)
@@ -83,7 +83,7 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// newFixture has Revisions 1 to 6 of a Configuration, all long unused; 5 is the latest ready, 6 the present one.
+// newFixture has Revisions 1 to 6 of a Configuration, all long unused; 5 is the latest ready, 6 the current one.
 func newFixture(t *testing.T, changes map[int64]func(*servingv1.Revision), more ...runtime.Object) (*controllertest.Fixture, *Reconciler) {
 	t.Helper()
 	objects := more
@@ -167,8 +167,7 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// Nothing is deleted while the Configuration's own controller has not seen its generation: an older Revision may
-// become the present one again.
+// Nothing is deleted while the Configuration's own controller has not observed its generation: an older Revision may become the current one.
 func TestUnseenGeneration(t *testing.T) {
 	c := configuration(6)
 	c.Generation = 7
@@ -181,7 +180,7 @@ func TestUnseenGeneration(t *testing.T) {
 	}
 }
 
-// A Revision that is gone already is no error; one that changed meanwhile is checked again.
+// A Revision that no longer exists is not an error; one that changed meanwhile is checked again.
 func TestErrors(t *testing.T) {
 	revisions := servingv1.Resource("revisions")
 	for name, test := range map[string]struct {
@@ -204,8 +203,8 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// A Revision that its Route lets go of is deleted although the Route changes the Revision first and its own status, which
-// still names the Revision until then, after it; and when the Route is deleted.
+// A Revision that its Route no longer refers to is deleted, although the Route changes the Revision before its own
+// status, which still names the Revision until then. It is also deleted when the Route is deleted.
 func TestRouteLetsGo(t *testing.T) {
 	name := func(revision string) *servingv1.Route {
 		route := &servingv1.Route{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
@@ -248,7 +247,7 @@ func TestRouteLetsGo(t *testing.T) {
 	}
 }
 
-// The controller comes back at the next deadline, and when the settings change.
+// The controller reconciles again at the next deadline, and when the settings change.
 func TestWatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := settings.Default("localhost")

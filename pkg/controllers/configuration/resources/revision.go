@@ -15,8 +15,8 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// RevisionName is the name of the Revision for a Configuration's present generation: the user's choice, or one
-// made from the Configuration's name and generation, so that no generation gets two (serving 7.2-3).
+// RevisionName is the name of the Revision for a Configuration's current generation: the user's choice, or a name made
+// from the Configuration's name and generation, so that each generation has at most one Revision (serving 7.2-3).
 func RevisionName(configuration *servingv1.Configuration) string {
 	if name := configuration.Spec.Template.Name; name != "" {
 		return name
@@ -32,8 +32,8 @@ func RevisionName(configuration *servingv1.Configuration) string {
 }
 
 // Revision returns the Revision for a Configuration's current generation: its template, and labels and annotations that
-// identify its origin, but nothing of its own labels and annotations (serving 7.2-4, 7.2-6, 9.2.1-3, 9.2.1-4). Its
-// creator is who last changed the Configuration.
+// identify its origin, but not the Configuration's own labels and annotations (serving 7.2-4, 7.2-6, 9.2.1-3, 9.2.1-4).
+// Its creator is the user who last changed the Configuration.
 func Revision(configuration *servingv1.Configuration, now time.Time) *servingv1.Revision {
 	template := &configuration.Spec.Template
 	labels := make(map[string]string, len(template.Labels)+6)

@@ -44,7 +44,7 @@ func TestRevisionName(t *testing.T) {
 }
 
 // A Revision has its template's metadata and spec, and labels of its origin (serving 7.2-4, 9.2.1-3,
-// 9.2.1-4), but nothing of the Configuration's metadata (serving 7.2-6, 9.2.1-1).
+// 9.2.1-4), but not the Configuration's metadata (serving 7.2-6, 9.2.1-1).
 func TestRevision(t *testing.T) {
 	c := &servingv1.Configuration{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "default", Name: "hello", UID: "uid", Generation: 3,

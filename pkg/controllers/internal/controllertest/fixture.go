@@ -16,12 +16,13 @@ import (
 	"k8s.io/client-go/tools/record"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/authorization"
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/fake"
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions"
 	servinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/serving/v1"
 )
 
-// Now is when tests take place.
+// Now is the time at which tests start.
 var Now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // Fixture is a fake server with informers that Sync updates.
@@ -32,6 +33,10 @@ type Fixture struct {
 	Informers servinginformers.Interface
 	Clock     *clocktesting.FakePassiveClock
 	Recorder  *record.FakeRecorder
+	// Senders are the settings of EventPolicies.
+	Senders authorization.Settings
+	// Accounts are the ServiceAccounts whose informer Run starts. Nil without one.
+	Accounts *Accounts
 }
 
 // New returns a fixture with some objects.
@@ -61,6 +66,10 @@ func (f *Fixture) Sync() {
 	f.replace(f.Informers.Revisions().Informer(), revisions, err)
 	routes, err := client.Routes("").List(ctx, all)
 	f.replace(f.Informers.Routes().Informer(), routes, err)
+	mappings, err := f.Client.ServingV1beta1().DomainMappings("").List(ctx, all)
+	f.replace(f.Factory.Serving().V1beta1().DomainMappings().Informer(), mappings, err)
+	claims, err := f.Client.NetworkingV1alpha1().ClusterDomainClaims().List(ctx, all)
+	f.replace(f.Factory.Networking().V1alpha1().ClusterDomainClaims().Informer(), claims, err)
 	f.Client.ClearActions()
 }
 
@@ -140,7 +149,7 @@ type Runner interface {
 }
 
 // Run starts the informers and a controller, calls fn, and stops both. Call it in a synctest bubble: when fn is
-// called, and after each synctest.Wait in it, all that was to be done is done.
+// called, and after each synctest.Wait in it, the controller has no pending work.
 func (f *Fixture) Run(controller Runner, fn func()) {
 	f.t.Helper()
 	ctx, stop := context.WithCancel(f.t.Context())
@@ -149,9 +158,12 @@ func (f *Fixture) Run(controller Runner, fn func()) {
 	defer f.Factory.Shutdown()
 	defer stop()
 	f.Factory.Start(ctx.Done())
+	if f.Accounts != nil {
+		running.Go(func() { f.Accounts.Informer.RunWithContext(ctx) })
+	}
 	running.Go(func() { controller.Run(ctx, 1) })
 	synctest.Wait()
-	// The informers' first sync is looked for at intervals.
+	// The informers poll for their first sync.
 	time.Sleep(time.Second)
 	synctest.Wait()
 	fn()

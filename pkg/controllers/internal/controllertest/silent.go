@@ -8,7 +8,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Silent stands for a controller where its Reconciler is called by the test: it watches nothing.
+// Silent replaces the controller of a Reconciler that the test calls itself. It watches nothing.
 type Silent struct{}
 
 // Watch does nothing.

@@ -2,11 +2,11 @@ package resources
 
 import servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 
-// Configuration returns a Service's Configuration (serving 7.1-1), without the annotations about rollouts. The template
+// Configuration returns a Service's Configuration (serving 7.1-1), without the annotations about rollouts and callers. The template
 // was defaulted when the Service was written.
 func Configuration(service *servingv1.Service) *servingv1.Configuration {
 	return &servingv1.Configuration{
-		ObjectMeta: childMeta(service, servingv1.RolloutDurationAnnotationKey, servingv1.RolloutDurationLegacyAnnotationKey),
+		ObjectMeta: childMeta(service, servingv1.InvocationAnnotationKey, servingv1.RolloutDurationAnnotationKey, servingv1.RolloutDurationLegacyAnnotationKey),
 		Spec:       *service.Spec.ConfigurationSpec.DeepCopy(),
 	}
 }

@@ -18,7 +18,7 @@ func childMeta(service *servingv1.Service, without ...string) metav1.ObjectMeta 
 	labels[servingv1.ServiceLabelKey] = service.Name
 
 	annotations := maps.Clone(service.Annotations)
-	// What kubectl last applied is the Service, not the child.
+	// kubectl's last applied configuration describes the Service, not the child.
 	delete(annotations, corev1.LastAppliedConfigAnnotation)
 	for _, key := range without {
 		delete(annotations, key)

@@ -19,6 +19,7 @@ func service() *servingv1.Service {
 			"note":                                       "x",
 			corev1.LastAppliedConfigAnnotation:           "{}",
 			servingv1.RolloutDurationAnnotationKey:       "90s",
+			servingv1.InvocationAnnotationKey:            servingv1.InvocationRBAC,
 			servingv1.RolloutDurationLegacyAnnotationKey: "90s",
 			servingv1.LastModifierAnnotationKey:          "joe",
 		},
@@ -33,7 +34,7 @@ func service() *servingv1.Service {
 }
 
 // Labels and annotations are copied, except for kubectl's, and the label of the Service is added (serving 7.1-2
-// to 7.1-4, 9.1.1-1, 9.1.1-2). Rollouts are the Route's matter.
+// to 7.1-4, 9.1.1-1, 9.1.1-2). Annotations about rollouts are copied to the Route only.
 func TestMetadata(t *testing.T) {
 	labels := map[string]string{"team": "a", servingv1.ServiceLabelKey: "hello"}
 	for name, test := range map[string]struct {
@@ -48,6 +49,7 @@ func TestMetadata(t *testing.T) {
 			"note":                                       "x",
 			servingv1.LastModifierAnnotationKey:          "joe",
 			servingv1.RolloutDurationAnnotationKey:       "90s",
+			servingv1.InvocationAnnotationKey:            servingv1.InvocationRBAC,
 			servingv1.RolloutDurationLegacyAnnotationKey: "90s",
 		}},
 	} {
