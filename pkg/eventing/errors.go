@@ -29,7 +29,7 @@ type rejection struct {
 	message string
 }
 
-// Reject returns an error that matches reason, with a text of its own.
+// Reject returns an error that matches reason and has its own text.
 func Reject(reason error, format string, args ...any) error {
 	return &rejection{reason, fmt.Sprintf(format, args...)}
 }

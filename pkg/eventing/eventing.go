@@ -1,5 +1,5 @@
-// Package eventing holds the immutable values that controllers pass to the data plane of Eventing (streams, consumers), and the health
-// of deliveries that it reports.
+// Package eventing has the immutable values that controllers pass to the data plane of Eventing (streams, consumers), and the health of
+// deliveries that it reports.
 package eventing
 
 import (
@@ -36,7 +36,38 @@ type Stream struct {
 	UID types.UID
 	// Memory keeps the events in memory instead of on disk: they do not survive a restart.
 	Memory bool
+	// Senders restricts the senders of events. Nil admits all senders.
+	Senders *Senders
 }
+
+// Senders restricts the senders of events to a stream. Immutable.
+type Senders struct {
+	// Policies are the ready EventPolicies of the stream, in the order in which they are asked: the first one that names a sender decides.
+	Policies []SenderPolicy
+	// Unready are the names of the EventPolicies of the stream that have no effect, because they are not ready.
+	Unready []string
+	// Default applies without Policies.
+	Default AuthorizationMode
+}
+
+// SenderPolicy is an EventPolicy that is ready. Immutable.
+type SenderPolicy struct {
+	Name string
+	// Subjects are the names of the senders. A last character * matches any rest of a name.
+	Subjects []string
+	// Filters must all pass an event.
+	Filters []Filter
+}
+
+// AuthorizationMode restricts the senders of events to a stream without policies.
+type AuthorizationMode string
+
+// The modes of authorization.
+const (
+	AllowAll           AuthorizationMode = "allow-all"
+	AllowSameNamespace AuthorizationMode = "allow-same-namespace"
+	DenyAll            AuthorizationMode = "deny-all"
+)
 
 // Consumer is a Trigger or a Subscription: it receives the events of a stream that pass its filters. Immutable.
 type Consumer struct {
@@ -48,13 +79,13 @@ type Consumer struct {
 	Stream    Key
 	StreamUID types.UID
 
-	// Attributes is the exact filter of a Trigger, in force without Filters. Nil passes every event.
+	// Attributes is the exact filter of a Trigger, which applies without Filters. Nil passes every event.
 	Attributes map[string]string
 	// Filters are the filters of a Trigger; an event must pass all.
 	Filters []Filter
 
-	// Subscriber receives the events. Without one Reply receives them, and its responses are no replies. While Subscriber or
-	// Reply is unresolved, events that pass the filters are kept, and no attempt is made.
+	// Subscriber receives the events. Without one Reply receives them, and its responses are not replies. While Subscriber or Reply is
+	// unresolved, events that pass the filters are kept, and no attempt is made.
 	Subscriber Endpoint
 	// Reply receives the subscriber's replies; without a URL they are dropped. Replies to a Trigger are sent to its stream instead.
 	Reply Endpoint
@@ -63,6 +94,16 @@ type Consumer struct {
 	Delivery   Delivery
 	// Ordered is true if events are delivered one at a time in the order of acceptance; an event that is retried delays the next.
 	Ordered bool
+	// Account authenticates deliveries to endpoints with an audience. Without one, their events are kept, and no attempt is made.
+	Account Account
+}
+
+// Account is a ServiceAccount of a consumer, in the namespace of the consumer.
+type Account struct {
+	// Name is empty without an account.
+	Name string
+	// UID distinguishes the account from an earlier one of the same name, whose tokens are not valid anymore.
+	UID types.UID
 }
 
 // Filter is an expression over the attributes of an event. Exactly one of its fields is set.
@@ -70,7 +111,7 @@ type Filter struct {
 	// All, Any and Not combine other filters.
 	All, Any []Filter
 	Not      *Filter
-	// Exact, Prefix and Suffix hold what each of the named attributes must equal, begin or end with.
+	// Exact, Prefix and Suffix map attribute names to the values that the attributes must equal, begin or end with.
 	Exact, Prefix, Suffix map[string]string
 	// CESQL is an expression in the CloudEvents SQL dialect.
 	CESQL string
@@ -80,10 +121,12 @@ type Filter struct {
 type Endpoint struct {
 	// URL is absolute, its scheme http or https. Empty stands for no destination, unless Unresolved is true.
 	URL string
-	// Unresolved is true if there is a destination whose address is unknown for now. URL is empty then.
+	// Unresolved is true if the destination exists, but its address is currently unknown. URL is empty then.
 	Unresolved bool
 	// CACerts are PEM certificates of authorities to trust in addition to the system's, or empty.
 	CACerts string
+	// Audience is the audience of the tokens that authenticate deliveries to the endpoint. Empty sends no token.
+	Audience string
 }
 
 // BackoffPolicy is the growth of the delay between attempts.

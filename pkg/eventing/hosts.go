@@ -46,14 +46,14 @@ type Consumers interface {
 	Health(key Key) Health
 }
 
-// ChannelHosts passes on changes of streams, and finds Channels by their shortened host names. May be used concurrently.
+// ChannelHosts forwards changes of streams, and finds Channels by their shortened host names. It is safe for concurrent use.
 type ChannelHosts struct {
 	Streams
-	// names has the key of each Channel by the one with its shortened name.
+	// names maps the key with a shortened name to the key of the Channel.
 	names sync.Map
 }
 
-// SetStream passes the stream on.
+// SetStream forwards to Streams and records the shortened name.
 func (h *ChannelHosts) SetStream(ctx context.Context, spec Stream) error {
 	if short, isShort := shortKey(spec.Key); isShort {
 		h.names.LoadOrStore(short, spec.Key)
@@ -61,7 +61,7 @@ func (h *ChannelHosts) SetStream(ctx context.Context, spec Stream) error {
 	return h.Streams.SetStream(ctx, spec)
 }
 
-// RemoveStream passes the removal on.
+// RemoveStream forwards to Streams and removes the shortened name.
 func (h *ChannelHosts) RemoveStream(ctx context.Context, key Key) error {
 	if err := h.Streams.RemoveStream(ctx, key); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (h *ChannelHosts) RemoveStream(ctx context.Context, key Key) error {
 	return nil
 }
 
-// Find returns the Channel whose shortened name a key has.
+// Find returns the Channel whose shortened name is in a key.
 func (h *ChannelHosts) Find(short Key) (key Key, found bool) {
 	if value, ok := h.names.Load(short); ok {
 		return value.(Key), true

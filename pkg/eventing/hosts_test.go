@@ -13,7 +13,7 @@ func TestChannelHost(t *testing.T) {
 	for name, want := range map[string]string{
 		"orders":                "orders-kn-channel",
 		strings.Repeat("a", 52): strings.Repeat("a", 52) + "-kn-channel",
-		// What Knative's releases make of it.
+		// The name in Knative's releases.
 		strings.Repeat("a", 53): "aaaaaaaaaaaaaaaaaaaae9e7e260dce84ffa6e0e7eb5fd9d37fc-kn-channel",
 	} {
 		got := ChannelHost(name)
@@ -52,7 +52,7 @@ func TestChannelHosts(t *testing.T) {
 	foreign.Namespace = "billing"
 	for _, k := range []Key{other, key, foreign} {
 		if got, found := hosts.Find(k); found {
-			t.Errorf("%s leads to %v, though it is no shortened name", k, got)
+			t.Errorf("%s leads to %v, although it is not a shortened name", k, got)
 		}
 	}
 	if err := hosts.RemoveStream(t.Context(), key); err != nil {

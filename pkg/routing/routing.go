@@ -1,5 +1,5 @@
-// Package routing holds the immutable values that controllers pass to the data plane of Serving: host names, their traffic splits, and
-// the options of Revisions, parsed.
+// Package routing has the immutable values that controllers pass to the data plane of Serving: host names, their traffic splits, and the
+// options of Revisions, parsed.
 package routing
 
 import (
@@ -21,7 +21,7 @@ const (
 	H2C Protocol = "h2c"
 )
 
-// Revision is a Revision as gateway and autoscaler need it. Immutable.
+// Revision is a Revision with the fields that gateway and autoscaler use. Immutable.
 type Revision struct {
 	Key Key
 	UID types.UID
@@ -46,7 +46,7 @@ type Revision struct {
 type Autoscaling struct {
 	// RPS is true if the Revision scales on requests per second instead of concurrency.
 	RPS bool
-	// Target is the value of the metric for one backend, of which TargetUtilization (in percent) is aimed at.
+	// Target is the value of the metric for one backend. The autoscaler aims at TargetUtilization percent of it.
 	Target, TargetUtilization *float64
 	// BurstCapacity is the target burst capacity: 0 means none, -1 any number of requests.
 	BurstCapacity *float64
@@ -56,9 +56,10 @@ type Autoscaling struct {
 	Min, Max, Initial, Activation *int32
 	// StableWindow is the interval over which the metric is averaged.
 	StableWindow *time.Duration
-	// ScaleDownDelay is how long demand must be lower before it counts, Retention how long the last backend is kept without demand.
+	// ScaleDownDelay is the time that demand must be lower before the scale is reduced, Retention the time that the last backend is kept
+	// without demand.
 	ScaleDownDelay, Retention *time.Duration
-	// ProgressDeadline is how long the Revision may take to become ready.
+	// ProgressDeadline is the time in which the Revision must become ready.
 	ProgressDeadline *time.Duration
 }
 
@@ -66,18 +67,57 @@ type Autoscaling struct {
 type Route struct {
 	Key   Key
 	Hosts []Host
+	// Callers restricts the callers of the hosts; nil allows all clients. Nil is omitted from the encoding that replicas compare, as by
+	// replicas without the field.
+	Callers *Callers `json:",omitempty"`
+}
+
+// Callers are the users who may send requests to the hosts of a Route: with a token, and with the permission to invoke an object in
+// the namespace of the Route. Immutable.
+type Callers struct {
+	// Audiences are the audiences of which a token must have one. The first one is named to callers without a token.
+	Audiences []string
+	// Group, Resource and Name name the object.
+	Group, Resource, Name string
 }
 
 // Host is one host name of a Route.
 type Host struct {
-	// Name is in lower case, without port and without trailing dot.
+	// Name is in lower case, without port and without trailing dot. The first label may be "*", which stands for any label, unless another
+	// host has that name.
 	Name string
 	// Targets' percents sum to 100.
 	Targets []Target
+	// Alias is the host of another route that this one stands for. Requests get its Revisions, and its name as their Host; Targets and
+	// Tags are nil. Nil for all other hosts.
+	Alias *Alias `json:",omitempty"`
+	// Paths replace Alias for the requests below a path. The longest prefix counts. Hosts with Targets have none.
+	Paths []Path `json:",omitempty"`
 	// Tags maps the values of the tag header to Revisions. Nil for the host names of tags.
 	Tags map[string]Key
 	// ClusterLocal is true if the host is for requests from within the cluster only; it is unknown to others.
 	ClusterLocal bool
+	// RedirectToHTTPS is true if requests without TLS are redirected to HTTPS. It has no effect on a cluster-local host. A false value is
+	// omitted from the encoding that replicas compare, as by replicas without the field.
+	RedirectToHTTPS bool `json:",omitempty"`
+	// Certificate is true if the gateway of this replica has a certificate for the host. Replicas compare it, so that a Route counts as served
+	// once all gateways have its certificates.
+	Certificate bool `json:",omitempty"`
+}
+
+// Path is a part of a host that stands for another host.
+type Path struct {
+	// Prefix is the path, such as /api. It consists of segments with a slash before each, without characters that URLs encode.
+	Prefix string
+	// Alias is nil if requests are answered as not found.
+	Alias *Alias
+}
+
+// Alias names a host of a route.
+type Alias struct {
+	Route Key
+	// Host is a name like Host.Name.
+	Host string
 }
 
 // Target is a share of the requests to a host.

@@ -54,7 +54,7 @@ func parseBrokerDefaults(p *parser, s *Settings) error {
 	for _, fault := range faults {
 		p.errs = append(p.errs, fmt.Errorf("key '%s' of %s: %w", key, p.configMap, fault))
 	}
-	s.Eventing = settings
+	s.Eventing.Cluster, s.Eventing.Namespaces = settings.Cluster, settings.Namespaces
 	return p.done()
 }
 

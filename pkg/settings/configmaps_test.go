@@ -62,7 +62,7 @@ func TestWatchConfigMaps(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if got := store.Get().GC.RetainSinceCreateTime; got != retain {
-				t.Errorf("%s: %v is in force, want %v", what, got, retain)
+				t.Errorf("%s: %v is in effect, want %v", what, got, retain)
 			}
 			if diff := cmp.Diff(recorded(wantReports), reports); diff != "" {
 				t.Errorf("%s: reports (-want +got):\n%s", what, diff)
@@ -105,7 +105,7 @@ func TestWatchConfigMaps(t *testing.T) {
 	})
 }
 
-// TestWatchConfigMapsCancelled returns an error when the context ends before the ConfigMaps are read.
+// TestWatchConfigMapsCancelled expects an error when the context is canceled before the ConfigMaps are read.
 func TestWatchConfigMapsCancelled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancelCause(t.Context())
@@ -118,7 +118,7 @@ func TestWatchConfigMapsCancelled(t *testing.T) {
 	})
 }
 
-// TestWatchConfigMapsForbidden reports a missing role instead of waiting for it.
+// TestWatchConfigMapsForbidden expects an error for a missing role instead of a wait for it.
 func TestWatchConfigMapsForbidden(t *testing.T) {
 	client := fake.NewClientset()
 	client.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
 // The most specific matching selector determines the runtime class of a Revision.
@@ -49,7 +51,7 @@ func TestDeploymentFaults(t *testing.T) {
 	}
 }
 
-// TestUnused finds misspelt keys, keys that only Knative's releases have, and keys that are validated without effect.
+// TestUnused covers misspelt keys, keys that only Knative's releases have, and keys that are validated without effect.
 func TestUnused(t *testing.T) {
 	tests := map[string]struct {
 		data map[string]string
@@ -77,6 +79,20 @@ func TestUnused(t *testing.T) {
 			[]UnusedKey{{"logging.enable-request-log", "use --access-log"}, {"metrics.backend-destination", "see docs/operations.md of this server"}},
 		},
 		"other": {map[string]string{"key": "value"}, nil},
+		servingv1.FeaturesConfigMapName: {
+			map[string]string{"authentication-oidc": "disabled", "default-authorization-mode": "deny-all"},
+			[]UnusedKey{{"default-authorization-mode", "authentication-oidc is not enabled"}},
+		},
+		NetworkConfigMapName: {
+			map[string]string{
+				"http-protocol": "Redirected", "certificate.class": ACMEClass, "acme-directory": "", "acme-email": "a@example.com", "acme-accept-terms": "true",
+				"acme-challenge": "http-01", "acme-ca-bundle": "",
+			},
+			[]UnusedKey{
+				{"acme-accept-terms", "acme-directory is not set"}, {"acme-challenge", "acme-directory is not set"}, {"acme-email", "acme-directory is not set"},
+				{"certificate.class", "external-domain-tls is not Enabled"},
+			},
+		},
 	}
 	for name, test := range tests {
 		if diff := cmp.Diff(test.want, Unused(name, test.data)); diff != "" {
@@ -85,7 +101,50 @@ func TestUnused(t *testing.T) {
 	}
 }
 
-// TestAutoscalerClass rejects the class of another autoscaler with a reason.
+// TestUnusedDependent checks that keys are not reported whose other key is set, which have the default value, or which do not apply because
+// another value is invalid.
+func TestUnusedDependent(t *testing.T) {
+	for _, data := range []map[string]string{
+		{"authentication-oidc": "Enabled", "default-authorization-mode": "deny-all"},
+		{"default-authorization-mode": "allow-same-namespace"},
+		{"authentication-oidc": "yes", "default-authorization-mode": "deny-all"},
+	} {
+		if got := Unused(servingv1.FeaturesConfigMapName, data); got != nil {
+			t.Errorf("%v has unused keys %v", data, got)
+		}
+	}
+	for _, data := range []map[string]string{
+		{"external-domain-tls": "Enabled", "certificate-class": ACMEClass},
+		{"autoTLS": "Enabled", "certificateClass": ACMEClass},
+		{"external-domain-tls": "yes", "certificate-class": ACMEClass},
+		{"certificate-class": SelfManagedClass, "acme-accept-terms": "false", "acme-email": ""},
+		{
+			"external-domain-tls": "Enabled", "certificate-class": ACMEClass,
+			"acme-directory": "https://acme.example.com/", "acme-accept-terms": "true", "acme-email": "a@example.com", "acme-challenge": "http-01",
+		},
+	} {
+		if got := Unused(NetworkConfigMapName, data); got != nil {
+			t.Errorf("%v has unused keys %v", data, got)
+		}
+	}
+}
+
+// TestUnusedACME covers an ACME server that issues no certificates.
+func TestUnusedACME(t *testing.T) {
+	data := map[string]string{"acme-directory": "https://acme.example.com/", "acme-email": "a@example.com", "acme-challenge": ""}
+	const disabled = "external-domain-tls is not Enabled"
+	want := []UnusedKey{{"acme-directory", disabled}, {"acme-email", disabled}}
+	if diff := cmp.Diff(want, Unused(NetworkConfigMapName, data)); diff != "" {
+		t.Errorf("without external-domain-tls (-want +got):\n%s", diff)
+	}
+	data["external-domain-tls"] = "Enabled"
+	got := Unused(NetworkConfigMapName, data)
+	if len(got) != 2 || got[0].Key != "acme-directory" || got[1].Key != "acme-email" || !strings.HasPrefix(got[0].Reason, "certificate-class is not "+ACMEClass) {
+		t.Errorf("with the class of the server's authority: %v", got)
+	}
+}
+
+// TestAutoscalerClass checks that the class of another autoscaler is rejected with a reason.
 func TestAutoscalerClass(t *testing.T) {
 	err := NewStore(Default("example.com")).Update(map[string]map[string]string{AutoscalerConfigMapName: {"pod-autoscaler-class": "hpa.autoscaling.knative.dev"}})[AutoscalerConfigMapName]
 	if err == nil || !strings.Contains(err.Error(), "must be 'kpa.autoscaling.knative.dev', because no HorizontalPodAutoscaler is created") {

@@ -41,8 +41,8 @@ type ignoredKeys struct {
 
 const (
 	noSidecar    = "there is no sidecar"
-	noIdentity   = "senders are not authenticated"
-	plainHTTP    = "the gateway serves plain HTTP; a load balancer can end TLS"
+	noIdentity   = "TokenReviews verify tokens"
+	plainCluster = "connections within the cluster are plain HTTP"
 	noChannel    = "a Broker has no Channel underneath"
 	noInjection  = "Brokers are not created automatically"
 	noPing       = "PingSources are not served"
@@ -56,15 +56,17 @@ const (
 // ignored returns the keys without effect. Some ConfigMaps have only such keys; tools expect that the ConfigMaps exist.
 func ignored() []ignoredKeys {
 	const (
-		certManager, kreferences, election = "config-certmanager", "config-kreference-mapping", "config-leader-election"
-		logging, observability, tracing    = "config-logging", "config-observability", "config-tracing"
-		ping, sugar, brokerChannel         = "config-ping-defaults", "config-sugar", "config-br-default-channel"
-		features                           = servingv1.FeaturesConfigMapName
+		kreferences, election           = "config-kreference-mapping", "config-leader-election"
+		logging, observability, tracing = "config-logging", "config-observability", "config-tracing"
+		ping, sugar, brokerChannel      = "config-ping-defaults", "config-sugar", "config-br-default-channel"
+		features                        = servingv1.FeaturesConfigMapName
 	)
 	return []ignoredKeys{
 		{AutoscalerConfigMapName, "there is no activator", []string{"activator-capacity"}},
 		{AutoscalerConfigMapName, "no route has to change before a Revision scales to zero", []string{"scale-to-zero-grace-period"}},
 		{AutoscalerConfigMapName, "windows are averaged linearly", []string{"metric-aggregation-algorithm"}},
+
+		{CertManagerConfigMapName, plainCluster, []string{"clusterLocalIssuerRef", "systemInternalIssuerRef"}},
 
 		{DefaultsConfigMapName, "unnamed containers are user-container and init-container", []string{"container-name-template", "init-container-name-template"}},
 
@@ -77,9 +79,7 @@ func ignored() []ignoredKeys {
 		{features, "safe security contexts are always set, as far as the image allows", []string{"secure-pod-defaults"}},
 		{features, "templates are always tried as Pods", []string{"kubernetes.podspec-dryrun"}},
 		{features, noSidecar, []string{"queueproxy.mount-podinfo", "queueproxy.resource-defaults"}},
-		{features, "the ingress for events serves plain HTTP", []string{"transport-encryption"}},
-		{features, noIdentity, []string{"authentication-oidc", "default-authorization-mode", "oidc-discovery-base-url"}},
-		{features, "Triggers and Subscriptions are in the namespace of their Broker or Channel", []string{"cross-namespace-event-links"}},
+		{features, noIdentity, []string{"oidc-discovery-base-url"}},
 		{features, "it is always enabled", []string{"delivery-timeout", "delivery-retryafter", "new-trigger-filters"}},
 		{features, "references use apiVersion", []string{"kreference-group", "kreference-mapping"}},
 		{features, "EventTypes are not served", []string{"eventtype-auto-create"}},
@@ -87,16 +87,12 @@ func ignored() []ignoredKeys {
 		{features, "RequestReplies are not served", []string{"requestreply-default-timeout"}},
 
 		{NetworkConfigMapName, "the server is the ingress", []string{"ingress-class"}},
-		{NetworkConfigMapName, plainHTTP, []string{
-			"certificate-class", "external-domain-tls", "cluster-local-domain-tls", "system-internal-tls", "http-protocol", "namespace-wildcard-cert-selector",
-		}},
-		{NetworkConfigMapName, "DomainMappings are not served", []string{"autocreate-cluster-domain-claims"}},
+		{NetworkConfigMapName, plainCluster, []string{"cluster-local-domain-tls", "system-internal-tls"}},
+		{NetworkConfigMapName, "each public host name has its own certificate", []string{"namespace-wildcard-cert-selector"}},
 		{NetworkConfigMapName, "backends are always reached by the addresses of their Pods", []string{"enable-mesh-pod-addressability", "mesh-compatibility-mode"}},
 
 		{brokerChannel, noChannel, []string{"channel-template-spec"}},
 		{brokerChannel, noChannel, nil},
-		{certManager, plainHTTP, []string{"issuerRef", "clusterLocalIssuerRef", "systemInternalIssuerRef"}},
-		{certManager, plainHTTP, nil},
 		{kreferences, "references use apiVersion", nil},
 		{election, fixedTimes, []string{"lease-duration", "renew-deadline", "retry-period", "buckets"}},
 		{election, fixedTimes, nil},
@@ -140,13 +136,63 @@ func reasons(configMap string) (known map[string]string, otherwise string) {
 	return known, otherwise
 }
 
+// idle returns the reason for each key of a ConfigMap that has no effect because of other keys in it. Default values are none.
+func idle(name string, s Settings) map[string]string {
+	keys := map[string]string{}
+	switch d := Default("example.com"); name {
+	case servingv1.FeaturesConfigMapName:
+		if !s.Senders.OIDC && s.Senders.DefaultMode != d.Senders.DefaultMode {
+			keys[defaultAuthorizationKey] = authenticationKey + " is not enabled"
+		}
+	case NetworkConfigMapName:
+		// http-protocol concerns the certificates of DomainMappings too, which need no external-domain-tls.
+		if !s.Network.ExternalDomainTLS && s.Network.CertificateClass != d.Network.CertificateClass {
+			for _, key := range certificateClassKeys() {
+				keys[key] = "external-domain-tls is not Enabled"
+			}
+		}
+		maps.Copy(keys, idleACME(s.Network))
+	}
+	return keys
+}
+
+// idleACME is idle for the keys about the ACME server.
+func idleACME(n Network) map[string]string {
+	set := map[string]bool{
+		acmeDirectoryKey: n.ACME.Directory != "", acmeEmailKey: n.ACME.Email != "", acmeTermsKey: n.ACME.AcceptTerms,
+		acmeBundleKey: n.ACME.Bundle != "", acmeChallengeKey: n.ACME.Challenge != "",
+	}
+	reason := ""
+	switch {
+	case n.ACME.Directory == "":
+		reason = acmeDirectoryKey + " is not set"
+	case !n.ExternalDomainTLS:
+		reason = "external-domain-tls is not Enabled"
+	case n.CertificateClass != ACMEClass:
+		reason = "certificate-class is not " + ACMEClass + ": only objects whose annotation names that class use it"
+	default:
+		return nil
+	}
+	keys := map[string]string{}
+	for key := range set {
+		if set[key] {
+			keys[key] = reason
+		}
+	}
+	return keys
+}
+
 // Unused returns the keys in the data of a ConfigMap that have no effect, sorted.
 func Unused(name string, data map[string]string) []UnusedKey {
 	if !Known(name) {
 		return nil
 	}
-	read := readKeys(name, data)
+	read, s, err := readKeys(name, data)
 	known, otherwise := reasons(name)
+	if err == nil {
+		// Other settings than these apply if one is invalid.
+		maps.Copy(known, idle(name, s))
+	}
 	var keys []UnusedKey
 	for _, key := range slices.Sorted(maps.Keys(data)) {
 		if reason, ok := known[key]; ok || !read.known.Has(key) {
@@ -159,19 +205,19 @@ func Unused(name string, data map[string]string) []UnusedKey {
 // Keys returns the current names of the keys of a ConfigMap that Knative's releases document, with and without effect.
 func Keys(name string) []string {
 	known, _ := reasons(name)
-	keys := slices.AppendSeq(readKeys(name, nil).present, maps.Keys(known))
+	read, _, _ := readKeys(name, nil)
+	keys := slices.AppendSeq(read.present, maps.Keys(known))
 	slices.Sort(keys)
 	return slices.Compact(keys)
 }
 
-// readKeys returns the parser of a ConfigMap after it read data.
-func readKeys(name string, data map[string]string) *parser {
+// readKeys returns the parser of a ConfigMap after it read data, the settings, and the errors in data, which Store.Update reports.
+func readKeys(name string, data map[string]string) (*parser, Settings, error) {
 	p, s := newParser(name, data), Default("example.com")
 	for _, c := range configMaps() {
 		if c.name == name {
-			// Store.Update reports errors in the data.
-			_ = c.parse(p, &s)
+			return p, s, c.parse(p, &s)
 		}
 	}
-	return p
+	return p, s, nil
 }

@@ -1,17 +1,58 @@
 package settings
 
 import (
+	"cmp"
+	"crypto/x509"
 	"fmt"
+	"net/mail"
+	"net/url"
 	"regexp"
 	"strings"
 	"text/template"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/validation"
+
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
 // NetworkConfigMapName is the name of the ConfigMap with the settings of host names, schemes and rollouts.
 const NetworkConfigMapName = "config-network"
+
+// invocationKey is the key of config-network that restricts callers.
+const invocationKey = "invocation"
+
+// The keys of config-network about the ACME server.
+const (
+	acmeDirectoryKey = "acme-directory"
+	acmeEmailKey     = "acme-email"
+	acmeTermsKey     = "acme-accept-terms"
+	acmeBundleKey    = "acme-ca-bundle"
+	acmeChallengeKey = "acme-challenge"
+)
+
+// certificateClassKeys are the names of the key with the certificate class, the current one first.
+func certificateClassKeys() []string {
+	return []string{"certificate-class", "certificate.class", "certificateClass"}
+}
+
+// SelfManagedClass is the certificate class of the server's own authority, which issues certificates unless another class is set.
+const SelfManagedClass = "self-managed.certificate.networking.knative.dev"
+
+// ACMEClass is the certificate class of the ACME server that config-network names.
+const ACMEClass = "acme.certificate.networking.knative.dev"
+
+// ACME configures the ACME server that issues the certificates of class ACMEClass.
+type ACME struct {
+	// Directory is the URL of its directory, or empty. Email is the contact of the account, or empty.
+	Directory, Email string
+	// AcceptTerms is true if the operator accepts its terms of service.
+	AcceptTerms bool
+	// Bundle are its trusted certificates in PEM; empty trusts the system's.
+	Bundle string
+	// Challenge is the only type of challenge to use, or empty.
+	Challenge string
+}
 
 // hostValues are the values available in a domain template.
 type hostValues struct {
@@ -23,7 +64,7 @@ type hostValues struct {
 type tagValues struct{ Tag, Name string }
 
 func defaultNetwork() Network {
-	n := Network{DomainTemplate: "{{.Name}}.{{.Namespace}}.{{.Domain}}", TagTemplate: "{{.Tag}}-{{.Name}}", DefaultExternalScheme: "http"}
+	n := Network{DomainTemplate: "{{.Name}}.{{.Namespace}}.{{.Domain}}", TagTemplate: "{{.Tag}}-{{.Name}}", DefaultExternalScheme: "http", CertificateClass: SelfManagedClass, Invocation: servingv1.InvocationOpen}
 	n.domain, n.tag = template.Must(parseTemplate(n.DomainTemplate)), template.Must(parseTemplate(n.TagTemplate))
 	return n
 }
@@ -60,7 +101,70 @@ func parseNetwork(p *parser, s *Settings) error {
 		value = strings.ToLower(value)
 		return value, value == "http" || value == "https"
 	}, "'http' or 'https'", "default-external-scheme", "defaultExternalScheme")
+	read(p, &n.ExternalDomainTLS, parseExternalDomainTLS, "'Enabled' or 'Disabled'", "external-domain-tls", "externalDomainTLS", "auto-tls", "autoTLS")
+	s.API.ExternalDomainTLS = n.ExternalDomainTLS
+	read(p, &n.CertificateClass, func(value string) (string, bool) { return cmp.Or(value, SelfManagedClass), true }, "a certificate class",
+		certificateClassKeys()...)
+	read(p, &n.ACME.Directory, parseDirectory, "an https:// URL", acmeDirectoryKey)
+	read(p, &n.ACME.Email, func(value string) (string, bool) {
+		address, err := mail.ParseAddress(value)
+		return value, value == "" || err == nil && address.Address == value
+	}, "an e-mail address", acmeEmailKey)
+	read(p, &n.ACME.AcceptTerms, boolean, "'true' or 'false'", acmeTermsKey)
+	read(p, &n.ACME.Bundle, func(value string) (string, bool) {
+		return value, value == "" || x509.NewCertPool().AppendCertsFromPEM([]byte(value))
+	}, "certificates in PEM", acmeBundleKey)
+	read(p, &n.ACME.Challenge, func(value string) (string, bool) {
+		return value, value == "" || value == "http-01" || value == "tls-alpn-01"
+	}, "'http-01', 'tls-alpn-01' or empty", acmeChallengeKey)
+	read(p, &n.Redirect, parseHTTPProtocol, "'Enabled' or 'Redirected'", "http-protocol", "httpProtocol")
+	read(p, &n.Invocation, func(value string) (string, bool) {
+		return value, value == servingv1.InvocationOpen || value == servingv1.InvocationRBAC
+	}, "'open' or 'rbac'", invocationKey)
+	read(p, &n.AutocreateClusterDomainClaims, boolean, "'true' or 'false'", "autocreate-cluster-domain-claims", "autocreateClusterDomainClaims")
 	return p.done()
+}
+
+// restricting returns the data that applies instead of invalid data before any valid data: invalid data must not open a Route, Broker or Channel.
+func restricting(name string, invalid map[string]string) map[string]string {
+	if name == servingv1.FeaturesConfigMapName {
+		return restrictingFeatures(invalid)
+	}
+	if value, ok := invalid[invocationKey]; !ok || value == servingv1.InvocationOpen || name != NetworkConfigMapName {
+		return nil
+	}
+	return map[string]string{invocationKey: servingv1.InvocationRBAC}
+}
+
+// parseDirectory parses acme-directory.
+func parseDirectory(value string) (string, bool) {
+	if value == "" {
+		return "", true
+	}
+	u, err := url.Parse(value)
+	return value, err == nil && u.Scheme == "https" && u.Host != "" && u.User == nil
+}
+
+// parseExternalDomainTLS parses external-domain-tls.
+func parseExternalDomainTLS(value string) (enabled, ok bool) {
+	switch strings.ToLower(value) {
+	case "enabled":
+		return true, true
+	case "disabled":
+		return false, true
+	}
+	return false, false
+}
+
+// parseHTTPProtocol parses http-protocol. "Disabled" is a deprecated value that redirects nothing.
+func parseHTTPProtocol(value string) (redirect, ok bool) {
+	switch strings.ToLower(value) {
+	case "redirected":
+		return true, true
+	case "enabled", "disabled":
+		return false, true
+	}
+	return false, false
 }
 
 func parseTemplate(text string) (*template.Template, error) {

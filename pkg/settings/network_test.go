@@ -14,7 +14,7 @@ func TestHostname(t *testing.T) {
 		{name: "default", route: "hello", want: "hello.shop.example.com"},
 		{name: "annotation", template: `{{.Name}}-{{index .Annotations "sub"}}.{{.Namespace}}.{{.Domain}}`, route: "hello", want: "hello-s1.shop.example.com"},
 		{name: "label, lower case", template: `{{.Name}}.{{.Labels.team}}.{{index .Annotations "example.com/zone"}}.{{.Domain}}`, route: "hello", want: "hello.a.z.example.com"},
-		{name: "label that is not there", template: `{{.Name}}{{.Labels.no}}.{{.Domain}}`, route: "hello", want: "hello.example.com"},
+		{name: "missing label", template: `{{.Name}}{{.Labels.no}}.{{.Domain}}`, route: "hello", want: "hello.example.com"},
 		{name: "no DNS name", template: `{{index .Labels "no"}}-{{.Name}}.{{.Domain}}`, route: "hello", err: "'domain-template' of config-network"},
 		{name: "63 characters", route: strings.Repeat("a", 63), want: strings.Repeat("a", 63) + ".shop.example.com"},
 		{name: "64 characters", route: strings.Repeat("a", 64), err: "more than 63 characters"},
@@ -63,7 +63,7 @@ func TestTagName(t *testing.T) {
 		}
 	}
 	if _, err := (Network{TagTemplate: "{{"}).TagName("canary", "hello"); err == nil {
-		t.Error("no error of a broken template")
+		t.Error("no error for a broken template")
 	}
 }
 
@@ -122,7 +122,59 @@ func FuzzNetwork(f *testing.F) {
 			return
 		}
 		if faults := validation.IsDNS1123Subdomain(host); len(faults) > 0 {
-			t.Errorf("%q is no DNS name: %v", host, faults)
+			t.Errorf("%q is not a DNS name: %v", host, faults)
 		}
 	})
+}
+
+// Invalid data of config-network does not allow more callers, also without valid data before.
+func TestInvocationOfInvalidData(t *testing.T) {
+	for _, test := range []struct {
+		before, data map[string]string
+		want         string
+	}{
+		{nil, map[string]string{"rollout-duration": "x"}, "open"},
+		{nil, map[string]string{"rollout-duration": "x", "invocation": "rbac"}, "rbac"},
+		{nil, map[string]string{"invocation": "RBAC"}, "rbac"},
+		{nil, map[string]string{"rollout-duration": "x", "invocation": "open"}, "open"},
+		{map[string]string{"invocation": "rbac"}, map[string]string{"invocation": "none"}, "rbac"},
+		{map[string]string{"invocation": "open"}, map[string]string{"invocation": "none"}, "open"},
+	} {
+		store := NewStore(Default("example.com"))
+		if test.before != nil {
+			store.Update(map[string]map[string]string{NetworkConfigMapName: test.before})
+		}
+		if faults := store.Update(map[string]map[string]string{NetworkConfigMapName: test.data}); faults[NetworkConfigMapName] == nil {
+			t.Errorf("%v is accepted", test.data)
+		}
+		if got := store.Get().Network.Invocation; got != test.want {
+			t.Errorf("%v after %v: %q, want %q", test.data, test.before, got, test.want)
+		}
+	}
+}
+
+// TestTransportOfInvalidData checks that invalid data of config-features does not make Brokers and Channels accept events without TLS if
+// strict is intended, and that the last valid value stays.
+func TestTransportOfInvalidData(t *testing.T) {
+	for _, test := range []struct {
+		before, data map[string]string
+		want         TransportEncryption
+	}{
+		{nil, map[string]string{"tag-header-based-routing": "x"}, TransportDisabled},
+		{nil, map[string]string{"tag-header-based-routing": "x", "transport-encryption": "Strict"}, TransportStrict},
+		{nil, map[string]string{"tag-header-based-routing": "x", "transport-encryption": "permissive"}, TransportDisabled},
+		{nil, map[string]string{"transport-encryption": "on"}, TransportStrict},
+		{map[string]string{"transport-encryption": "permissive"}, map[string]string{"transport-encryption": "on"}, TransportPermissive},
+	} {
+		store := NewStore(Default("example.com"))
+		if test.before != nil {
+			store.Update(map[string]map[string]string{"config-features": test.before})
+		}
+		if faults := store.Update(map[string]map[string]string{"config-features": test.data}); faults["config-features"] == nil {
+			t.Errorf("%v is accepted", test.data)
+		}
+		if got := store.Get().TransportEncryption; got != test.want {
+			t.Errorf("%v after %v: %q, want %q", test.data, test.before, got, test.want)
+		}
+	}
 }

@@ -14,7 +14,7 @@ import (
 type Settings struct {
 	// API are the settings of defaulting and validation (config-defaults, config-features, config-autoscaler).
 	API servingv1.Settings
-	// Eventing are the defaults of Brokers (config-br-defaults).
+	// Eventing are the defaults of Brokers (config-br-defaults), and the features of Eventing (config-features).
 	Eventing eventingv1.Settings
 	// Messaging are the defaults of Channels (default-ch-webhook).
 	Messaging  messagingv1.Settings
@@ -23,6 +23,9 @@ type Settings struct {
 	Domain     Domain
 	GC         GC
 	Network    Network
+	Senders    Senders
+	// TransportEncryption selects the schemes by which Brokers and Channels accept events (transport-encryption of config-features).
+	TransportEncryption TransportEncryption
 	// TagHeader makes the request header Knative-Serving-Tag select a tag of the Route (tag-header-based-routing of
 	// config-features).
 	TagHeader bool
@@ -98,9 +101,31 @@ type Network struct {
 	RolloutDuration time.Duration
 	// DefaultExternalScheme is http or https.
 	DefaultExternalScheme string
+	// Invocation selects the callers of Routes without an annotation: open or rbac.
+	Invocation string
+	// AutocreateClusterDomainClaims creates a ClusterDomainClaim for a DomainMapping whose host name has none.
+	AutocreateClusterDomainClaims bool
+	// ExternalDomainTLS is true if the public host names of Routes and DomainMappings get certificates (external-domain-tls).
+	ExternalDomainTLS bool
+	// CertificateClass is the class of their certificates (certificate-class). Unknown classes issue none.
+	CertificateClass string
+	// ACME is the ACME server of class ACMEClass (acme-directory and others).
+	ACME ACME
+	// Issuer is the issuer of class CertManagerClass (issuerRef of config-certmanager).
+	Issuer Issuer
+	// Redirect is true if requests without TLS to hosts with a certificate are redirected (http-protocol).
+	Redirect bool
 
 	// domain and tag are the parsed templates, nil until they are parsed.
 	domain, tag *template.Template
+}
+
+// Senders restricts the senders of events to Brokers and Channels (authentication-oidc and default-authorization-mode of config-features).
+type Senders struct {
+	// OIDC is true if senders are authenticated by tokens.
+	OIDC bool
+	// DefaultMode applies to a Broker or Channel without EventPolicies: allow-all, allow-same-namespace or deny-all.
+	DefaultMode string
 }
 
 // Default returns the default settings. domain is the domain of public host names.
@@ -121,5 +146,8 @@ func Default(domain string) Settings {
 		Domain:  Domain{Domains: []DomainSelector{{Domain: domain}}},
 		GC:      GC{RetainSinceCreateTime: 48 * time.Hour, RetainSinceLastActiveTime: 15 * time.Hour, MinNonActiveRevisions: 20, MaxNonActiveRevisions: 1000},
 		Network: defaultNetwork(),
+		Senders: Senders{DefaultMode: SendersSameNamespace},
+
+		TransportEncryption: TransportDisabled,
 	}
 }

@@ -38,6 +38,9 @@ func TestValues(t *testing.T) {
 		{"config-deployment", "digest-resolution-timeout", "1500ms", func(s *Settings) { s.Deployment.DigestTimeout = 1500 * time.Millisecond }},
 		{"config-deployment", "progress-deadline", "30s", func(s *Settings) { s.Deployment.ProgressDeadline = 30 * time.Second }},
 		{"config-deployment", "queue-sidecar-image", "x", func(*Settings) {}},
+		{"config-network", "external-domain-tls", "Enabled", func(s *Settings) { s.Network.ExternalDomainTLS, s.API.ExternalDomainTLS = true, true }},
+		{"config-features", "cross-namespace-event-links", "Enabled", func(s *Settings) { s.Eventing.Links = true }},
+		{"config-features", "cross-namespace-event-links", "disabled", func(*Settings) {}},
 		{"config-autoscaler", "_example", "anything: at all", func(*Settings) {}},
 		{"config-autoscaler", "no-such-key", "x", func(*Settings) {}},
 		{"config-autoscaler", "container-concurrency-target-percentage", "80", func(s *Settings) { s.Autoscaler.TargetUtilization = 0.8 }},
@@ -91,6 +94,9 @@ func TestValues(t *testing.T) {
 
 		{"config-features", "kubernetes.podspec-affinity", "enabled", func(s *Settings) { s.API.Features.Affinity = true }},
 		{"config-features", "tag-header-based-routing", "Enabled", func(s *Settings) { s.TagHeader = true }},
+		{"config-features", "transport-encryption", "Permissive", func(s *Settings) { s.TransportEncryption = TransportPermissive }},
+		{"config-features", "transport-encryption", "strict", func(s *Settings) { s.TransportEncryption = TransportStrict }},
+		{"config-features", "transport-encryption", "DISABLED", func(*Settings) {}},
 		{"config-features", "tag-header-based-routing", "allowed", func(*Settings) {}},
 		{"config-features", "tag-header-based-routing", "disabled", func(*Settings) {}},
 
@@ -106,8 +112,19 @@ func TestValues(t *testing.T) {
 		}},
 		{"config-network", "domainTemplate", "{{.Name}}.{{.Domain}}", func(s *Settings) { s.Network.DomainTemplate = "{{.Name}}.{{.Domain}}" }},
 		{"config-network", "tag-template", "{{.Name}}-{{.Tag}}", func(s *Settings) { s.Network.TagTemplate = "{{.Name}}-{{.Tag}}" }},
+		{"config-certmanager", "issuerRef", "name: ca", func(s *Settings) { s.Network.Issuer = Issuer{Name: "ca", Kind: "Issuer", Group: "cert-manager.io"} }},
+		{"config-certmanager", "issuerRef", "kind: ClusterIssuer\nname: letsencrypt\ngroup: issuers.example.com", func(s *Settings) {
+			s.Network.Issuer = Issuer{Name: "letsencrypt", Kind: "ClusterIssuer", Group: "issuers.example.com"}
+		}},
+		{"config-network", "invocation", "rbac", func(s *Settings) { s.Network.Invocation = "rbac" }},
+		{"config-network", "acme-directory", "https://acme.example/directory", func(s *Settings) { s.Network.ACME.Directory = "https://acme.example/directory" }},
+		{"config-network", "acme-email", "admin@example.org", func(s *Settings) { s.Network.ACME.Email = "admin@example.org" }},
+		{"config-network", "acme-accept-terms", "true", func(s *Settings) { s.Network.ACME.AcceptTerms = true }},
+		{"config-network", "acme-challenge", "tls-alpn-01", func(s *Settings) { s.Network.ACME.Challenge = "tls-alpn-01" }},
 		{"config-network", "rollout-duration", "120", func(s *Settings) { s.Network.RolloutDuration = 2 * time.Minute }},
 		{"config-network", "default-external-scheme", "HTTPS", func(s *Settings) { s.Network.DefaultExternalScheme = "https" }},
+		{"config-network", "autocreate-cluster-domain-claims", "True", func(s *Settings) { s.Network.AutocreateClusterDomainClaims = true }},
+		{"config-network", "autocreateClusterDomainClaims", "true", func(s *Settings) { s.Network.AutocreateClusterDomainClaims = true }},
 		{"config-network", "defaultExternalScheme", "https", func(s *Settings) { s.Network.DefaultExternalScheme = "https" }},
 	} {
 		t.Run(tc.configMap+"/"+tc.key+"="+tc.value, func(t *testing.T) {
@@ -140,6 +157,7 @@ func TestBadValues(t *testing.T) {
 		want      string
 	}{
 		{"config-autoscaler", map[string]string{"container-concurrency-target-percentage": "0"}, "key 'container-concurrency-target-percentage' of config-autoscaler must be a percentage above 0 up to 100, or a share above 0 up to 1, not \"0\""},
+		{"config-features", map[string]string{"cross-namespace-event-links": "yes"}, "key 'cross-namespace-event-links' of config-features must be 'enabled' or 'disabled', not \"yes\""},
 		{"config-autoscaler", map[string]string{"container-concurrency-target-percentage": "101"}, "a percentage above 0"},
 		{"config-autoscaler", map[string]string{"container-concurrency-target-percentage": "NaN"}, "a percentage above 0"},
 		{"config-autoscaler", map[string]string{"container-concurrency-target-percentage": "1.1", "container-concurrency-target-default": "0.01"}, "key 'container-concurrency-target-percentage' of config-autoscaler must leave at least 0.01"},
@@ -211,9 +229,18 @@ func TestBadValues(t *testing.T) {
 		{"config-network", map[string]string{"domain-template": "{{.Name}}_{{.Domain}}"}, "a DNS name"},
 		{"config-network", map[string]string{"domain-template": ""}, "a DNS name"},
 		{"config-network", map[string]string{"domainTemplate": "x"}, "key 'domainTemplate' of config-network"},
+		{"config-certmanager", map[string]string{"issuerRef": "kind: ClusterIssuer"}, "key 'issuerRef' of config-certmanager must be empty or YAML with the 'name' of an issuer"},
+		{"config-certmanager", map[string]string{"issuerRef": "letsencrypt"}, "YAML with the 'name' of an issuer"},
+		{"config-certmanager", map[string]string{"issuerRef": "name: a\nclass: ClusterIssuer"}, "YAML with the 'name' of an issuer"},
+		{"config-certmanager", map[string]string{"issuerRef": "name: a b"}, "YAML with the 'name' of an issuer"},
+		{"config-certmanager", map[string]string{"issuerRef": "name: a\nkind: cluster issuer"}, "YAML with the 'name' of an issuer"},
 		{"config-network", map[string]string{"tag-template": "{{.Name}}"}, "different for each .Tag"},
 		{"config-network", map[string]string{"tag-template": "{{.Tag}}"}, "or .Name"},
 		{"config-network", map[string]string{"tag-template": "{{.Tag}}/{{.Name}}"}, "a DNS name"},
+		{"config-network", map[string]string{"acme-directory": "http://acme.example"}, "an https:// URL"},
+		{"config-network", map[string]string{"acme-email": "Admin <admin@example.org>"}, "an e-mail address"},
+		{"config-network", map[string]string{"acme-ca-bundle": "x"}, "certificates in PEM"},
+		{"config-network", map[string]string{"acme-challenge": "dns-01"}, "'http-01', 'tls-alpn-01' or empty"},
 		{"config-network", map[string]string{"rollout-duration": "-1"}, "a whole number of seconds, 0 or more"},
 		{"config-network", map[string]string{"rollout-duration": "2m"}, "a whole number of seconds"},
 		{"config-network", map[string]string{"default-external-scheme": "ftp"}, "'http' or 'https'"},

@@ -28,6 +28,7 @@ func configMaps() []configMap {
 	return []configMap{
 		{AutoscalerConfigMapName, parseAutoscaler},
 		{BrokerDefaultsConfigMapName, parseBrokerDefaults},
+		{CertManagerConfigMapName, parseCertManager},
 		{ChannelDefaultsConfigMapName, parseChannelDefaults},
 		{DefaultsConfigMapName, parseDefaults},
 		{DeploymentConfigMapName, parseDeployment},
@@ -79,8 +80,13 @@ func (s *Store) Get() *Settings { return s.current.Load() }
 // API returns the current settings of the API.
 func (s *Store) API() servingv1.Settings { return s.Get().API }
 
-// Eventing returns the current defaults of Brokers.
-func (s *Store) Eventing() eventingv1.Settings { return s.Get().Eventing }
+// Eventing returns the current settings of the API of Eventing.
+func (s *Store) Eventing() eventingv1.Settings {
+	current := s.Get()
+	eventing := current.Eventing
+	eventing.OIDC = current.Senders.OIDC
+	return eventing
+}
 
 // Messaging returns the current defaults of Channels.
 func (s *Store) Messaging() messagingv1.Settings { return s.Get().Messaging }
@@ -99,8 +105,8 @@ func (s *Store) Subscribe(fn func()) {
 }
 
 // Update applies the data of ConfigMaps, by name; nil means that the ConfigMap does not exist, so that its defaults apply. If
-// the data of a ConfigMap is invalid, the whole ConfigMap keeps its last valid data, and the result contains the error by its
-// name. Other ConfigMaps are ignored.
+// the data of a ConfigMap is invalid, the whole ConfigMap keeps its last valid data, or a restriction of callers before any was valid, and
+// the result contains the error by its name. Other ConfigMaps are ignored.
 func (s *Store) Update(data map[string]map[string]string) map[string]error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,6 +123,9 @@ func (s *Store) Update(data map[string]map[string]string) map[string]error {
 		trial := s.defaults
 		if err := c.read(&trial, values); err != nil {
 			faults[c.name] = err
+			if restricted := restricting(c.name, values); good[c.name] == nil && restricted != nil {
+				good[c.name] = restricted
+			}
 			continue
 		}
 		good[c.name] = maps.Clone(values)

@@ -223,7 +223,7 @@ func TestWatchDirBrokenDocument(t *testing.T) {
 	w.eventually(t, "gone", w.minRevisionsAre(20))
 }
 
-// TestWatchDirUnused reports keys without effect, once.
+// TestWatchDirUnused checks that keys without effect are reported once.
 func TestWatchDirUnused(t *testing.T) {
 	w := watch(t, t.TempDir(), map[string]string{"a.yaml": configMapOf("config-autoscaler", `activator-capacity: "100"`)})
 	const want = "config-autoscaler unused: 'activator-capacity' (there is no activator)"
@@ -259,7 +259,7 @@ func TestWatchDirRefusesTwoOfAName(t *testing.T) {
 		t.Errorf("reported %q", w.reports)
 	}
 	if !w.stableWindowIs(time.Minute)() {
-		t.Errorf("one of them holds: %+v", w.Get().Autoscaler)
+		t.Errorf("one of them is in effect: %+v", w.Get().Autoscaler)
 	}
 }
 
