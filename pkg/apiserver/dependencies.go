@@ -15,6 +15,8 @@ import (
 type Dependencies struct {
 	// Settings are the operator settings. Nil means the defaults.
 	Settings Settings
+	// ClusterDomain is the DNS domain of the cluster, whose names may not be mapped. Empty means cluster.local.
+	ClusterDomain string
 	// ServingCertificate is the certificate of the server. Nil means the certificate that the options specify.
 	ServingCertificate dynamiccertificates.CertKeyContentProvider
 	// StartEtcd starts the embedded etcd if the options specify no etcd servers. Nil starts a single member on the data directory.

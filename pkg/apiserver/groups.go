@@ -5,16 +5,21 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/utils/lru"
 
 	namespacelifecycle "github.com/knative-apiserver/knative-apiserver/pkg/admission/namespace"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	networkingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/networking/v1alpha1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	servingv1beta1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1beta1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core"
@@ -24,10 +29,15 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core/secret"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core/serviceaccount"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/broker"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/eventpolicy"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/links"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/trigger"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventtrace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/messaging/channel"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/messaging/subscription"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/networking/clusterdomainclaim"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/configuration"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/domainmapping"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/revision"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/route"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/service"
@@ -43,44 +53,83 @@ type groups struct {
 	eventing    func() eventingv1.Settings
 	messaging   func() messagingv1.Settings
 	logs        revision.LogOptions
+	explainer   *revision.LateExplainer
+	proxy       *service.LateGateway
+	traces      *eventtrace.Late
+	// authorizer decides about permissions that strategies require.
+	authorizer authorizer.Authorizer
+	// clusterDomain is the DNS domain of the cluster.
+	clusterDomain string
 	// processes is true if Revisions run as processes of this machine.
 	processes bool
-	encoded   *lru.Cache
+	encoded   *listCache
 }
 
 func (g *groups) all() ([]*genericapiserver.APIGroupInfo, error) {
 	services, configurations := service.Resource(g.controllers, g.settings), configuration.Resource(g.controllers, g.settings)
 	if g.processes {
-		services.Warnings, configurations.Warnings = servingv1.WarnProcessService, servingv1.WarnProcessConfiguration
+		services.Warnings = func(s *servingv1.Service) []string { return servingv1.WarnProcessService(s, g.settings()) }
+		configurations.Warnings = servingv1.WarnProcessConfiguration
 	}
-	serving, err := g.group(servingv1.GroupName,
-		g.storage(registry.NewStorage(services, g.scheme, g.getter)),
+	serving, err := g.group(servingv1.SchemeGroupVersion,
+		g.storage(service.NewStorage(services, g.proxy, g.scheme, g.getter)),
 		g.storage(registry.NewStorage(configurations, g.scheme, g.getter)),
-		g.storage(revision.NewStorage(g.controllers, g.settings, g.logs, g.scheme, g.getter)),
+		g.storage(revision.NewStorage(g.controllers, g.settings, g.logs, g.explainer, g.scheme, g.getter)),
 		g.storage(registry.NewStorage(route.Resource(g.controllers, g.settings), g.scheme, g.getter)),
 	)
 	if err != nil {
 		return nil, err
 	}
+	err = addVersion(serving, servingv1beta1.SchemeGroupVersion,
+		g.storage(registry.NewStorage(domainmapping.Resource(g.controllers, g.settings, g.clusterDomain), g.scheme, g.getter)),
+	)
+	if err != nil {
+		return nil, err
+	}
+	networking, err := g.group(networkingv1alpha1.SchemeGroupVersion,
+		g.storage(registry.NewStorage(clusterdomainclaim.Resource(g.controllers), g.scheme, g.getter)),
+	)
+	if err != nil {
+		return nil, err
+	}
+	allowed := &links.Links{Authorizer: g.authorizer, Enabled: func() bool { return g.eventing().Links }}
+	authenticated := func() bool { return g.eventing().OIDC }
 	brokers, err := registry.NewStorage(broker.Resource(g.controllers, g.eventing), g.scheme, g.getter)
 	if err != nil {
 		return nil, fmt.Errorf("API group %s: %w", eventingv1.GroupName, err)
 	}
-	eventing, err := g.group(eventingv1.GroupName,
+	brokers["brokers/trace"] = g.trace(eventing.Broker, brokers["brokers"])
+	eventingInfo, err := g.group(eventingv1.SchemeGroupVersion,
 		g.storage(brokers, nil),
-		g.storage(registry.NewStorage(trigger.Resource(g.controllers, brokers["brokers"].(rest.Getter)), g.scheme, g.getter)),
+		g.storage(registry.NewStorage(trigger.Resource(g.controllers, brokers["brokers"].(rest.Getter), allowed, authenticated), g.scheme, g.getter)),
 	)
 	if err != nil {
 		return nil, err
 	}
-	messaging, err := g.group(messagingv1.GroupName,
-		g.storage(registry.NewStorage(channel.Resource(g.controllers, g.messaging), g.scheme, g.getter)),
-		g.storage(registry.NewStorage(subscription.Resource(g.controllers), g.scheme, g.getter)),
+	err = addVersion(eventingInfo, eventingv1alpha1.SchemeGroupVersion,
+		g.storage(registry.NewStorage(eventpolicy.Resource(g.controllers, g.eventing), g.scheme, g.getter)),
 	)
 	if err != nil {
 		return nil, err
 	}
-	return []*genericapiserver.APIGroupInfo{serving, eventing, messaging}, nil
+	channels, err := registry.NewStorage(channel.Resource(g.controllers, g.messaging, authenticated), g.scheme, g.getter)
+	if err != nil {
+		return nil, fmt.Errorf("API group %s: %w", messagingv1.GroupName, err)
+	}
+	channels["channels/trace"] = g.trace(eventing.Channel, channels["channels"])
+	messaging, err := g.group(messagingv1.SchemeGroupVersion,
+		g.storage(channels, nil),
+		g.storage(registry.NewStorage(subscription.Resource(g.controllers, allowed, authenticated), g.scheme, g.getter)),
+	)
+	if err != nil {
+		return nil, err
+	}
+	return []*genericapiserver.APIGroupInfo{serving, eventingInfo, messaging, networking}, nil
+}
+
+// trace returns the subresource trace of a kind.
+func (g *groups) trace(kind eventing.Kind, parents rest.Storage) rest.Storage {
+	return &eventtrace.REST{Kind: kind, Parents: parents.(rest.Getter), Traces: g.traces, Authorizer: g.authorizer}
 }
 
 // core returns the resources of core/v1 that a server without a host cluster serves, and configures namespaces to admit
@@ -90,7 +139,7 @@ func (g *groups) core(namespaces *namespacelifecycle.Lifecycle) (*genericapiserv
 	if storage, ok := stored.paths["namespaces"].(namespacelifecycle.Storage); ok {
 		namespaces.SetStorage(storage)
 	}
-	info, err := g.group(corev1.GroupName,
+	info, err := g.group(corev1.SchemeGroupVersion,
 		g.storage(event.NewStorage(g.scheme, g.getter)),
 		stored,
 		g.storage(core.NewStorage(configmap.Resource(), g.scheme, g.getter)),
@@ -115,18 +164,24 @@ func (g *groups) storage(paths map[string]rest.Storage, err error) resourceStora
 	return resourceStorage{paths, err}
 }
 
-func (g *groups) group(name string, resources ...resourceStorage) (*genericapiserver.APIGroupInfo, error) {
+// group returns an API group with the resources of one version.
+func (g *groups) group(gv schema.GroupVersion, resources ...resourceStorage) (*genericapiserver.APIGroupInfo, error) {
+	info := genericapiserver.NewDefaultAPIGroupInfo(gv.Group, g.scheme, runtime.NewParameterCodec(g.scheme), g.codecs)
+	info.NegotiatedSerializer = newNegotiatedSerializer(info.NegotiatedSerializer, g.encoded)
+	return &info, addVersion(&info, gv, resources...)
+}
+
+// addVersion adds the resources of a version to an API group.
+func addVersion(info *genericapiserver.APIGroupInfo, gv schema.GroupVersion, resources ...resourceStorage) error {
 	storage := map[string]rest.Storage{}
 	for _, r := range resources {
 		if r.err != nil {
-			return nil, fmt.Errorf("API group %s: %w", name, r.err)
+			return fmt.Errorf("API group %s: %w", gv, r.err)
 		}
 		for path, s := range r.paths {
 			storage[path] = s
 		}
 	}
-	info := genericapiserver.NewDefaultAPIGroupInfo(name, g.scheme, runtime.NewParameterCodec(g.scheme), g.codecs)
-	info.NegotiatedSerializer = newNegotiatedSerializer(info.NegotiatedSerializer, g.encoded)
-	info.VersionedResourcesStorageMap["v1"] = storage
-	return &info, nil
+	info.VersionedResourcesStorageMap[gv.Version] = storage
+	return nil
 }

@@ -17,8 +17,11 @@ import (
 // logSubresource is the subresource of a Revision's log.
 const logSubresource = "log"
 
-// longRunning matches requests without a timeout: watches and logs.
-var longRunning = genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString(logSubresource))
+// proxySubresource is the subresource of requests to a Service.
+const proxySubresource = "proxy"
+
+// longRunning matches requests without a timeout: watches, logs and requests to Services.
+var longRunning = genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString(logSubresource, proxySubresource))
 
 // logOptions returns the options of the subresource log. The source is the logs of the host cluster's Pods, if any, until
 // SetLogs replaces it. Followed logs end as soon as the server begins to shut down.

@@ -24,9 +24,12 @@ const (
 	// objectWeight is the number of times that an object is in memory while it is written: as text, decoded, with its managed fields,
 	// and encoded for etcd and for the response.
 	objectWeight = 8
-	// streamBytes is the memory of a watch or a followed log whose client does not read: goroutines, buffers of its connection, and
+	// streamBytes is the memory of a watch, a followed log or a request to a Service whose client does not read: goroutines, buffers of its connection, and
 	// an event that is being written. The events themselves are shared by all watches, and a slow watch is closed.
 	streamBytes = 64 << 10
+	// listBytes is the memory of a list that is being sent: an item, and the buffers that encode, compress and send it. The objects are
+	// shared with the watch cache.
+	listBytes = 1 << 20
 	// allNamespaces is the account of requests without a namespace.
 	allNamespaces = "*"
 	// memoryRetrySeconds is the value of Retry-After.
@@ -68,11 +71,13 @@ func (l *memoryLimiter) limit(handler http.Handler) http.Handler {
 	})
 }
 
-// bytes returns the memory that a request may hold, except for the response to a read.
+// bytes returns the memory that a request may hold, except for the response to a read of one object.
 func (l *memoryLimiter) bytes(r *http.Request, info *request.RequestInfo) int64 {
 	switch {
-	case info.Verb == "watch" || info.Subresource == logSubresource:
+	case info.Verb == "watch" || info.Subresource == logSubresource || info.Subresource == proxySubresource:
 		return streamBytes
+	case info.Verb == "list":
+		return listBytes
 	case r.ContentLength < 0:
 		return objectWeight * l.maxBody
 	}

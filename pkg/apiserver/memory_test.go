@@ -29,6 +29,9 @@ func TestMemoryLimiter(t *testing.T) {
 		"a body of unknown length":   {info: request.RequestInfo{Verb: "patch", Namespace: "ns"}, body: "1234", chunked: true, account: "ns", held: maxBody * objectWeight},
 		"a body that is too large":   {info: request.RequestInfo{Verb: "update", Namespace: "ns"}, body: strings.Repeat("x", maxBody+1), account: "ns", held: maxBody * objectWeight},
 		"a read":                     {info: request.RequestInfo{Verb: "get", Namespace: "ns"}, account: "ns"},
+		"a list":                     {info: request.RequestInfo{Verb: "list", Namespace: "ns"}, account: "ns", held: listBytes},
+		"a list of all namespaces":   {info: request.RequestInfo{Verb: "list"}, account: allNamespaces, held: listBytes},
+		"a list by the controllers":  {info: request.RequestInfo{Verb: "list", Namespace: "ns"}, controller: true, account: "ns"},
 		"a watch":                    {info: request.RequestInfo{Verb: "watch", Namespace: "ns"}, account: "ns", held: streamBytes},
 		"a log":                      {info: request.RequestInfo{Verb: "get", Namespace: "ns", Resource: "revisions", Subresource: "log"}, account: "ns", held: streamBytes},
 		"a watch of all namespaces":  {info: request.RequestInfo{Verb: "watch"}, account: allNamespaces, held: streamBytes},
@@ -79,7 +82,7 @@ func TestMemoryLimiter(t *testing.T) {
 				t.Errorf("code %d, Retry-After %q, served %d times, want 429 after the share is used", w.Code, w.Header().Get("Retry-After"), served)
 			}
 			if !budget.Reserve("other", streamBytes) {
-				t.Error("another namespace finds no memory")
+				t.Error("another namespace has no memory")
 			}
 		})
 	}

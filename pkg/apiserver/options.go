@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -137,6 +138,9 @@ func (o CompletedOptions) Validate() error {
 	return utilerrors.NewAggregate(errs)
 }
 
+// defaultClusterDomain is the DNS domain of most clusters.
+const defaultClusterDomain = "cluster.local"
+
 // componentsCheck is the name of the /readyz check that the components have started. Their later health does not affect the
 // readiness of the API.
 const componentsCheck = "components"
@@ -147,6 +151,7 @@ const embeddedEtcd = "embedded"
 // RunServer serves until ctx is canceled.
 func (o CompletedOptions) RunServer(ctx context.Context, d Dependencies) error {
 	config := newConfig(o.scheme, o.codecs, d.Settings)
+	config.ClusterDomain = cmp.Or(d.ClusterDomain, defaultClusterDomain)
 	config.Memory = d.Memory
 	config.Controllers.UserNames = o.ControllersUsers
 	config.NoAPI = o.NoAPI

@@ -55,7 +55,7 @@ func TestCheckNoCRDs(t *testing.T) {
 	}{
 		{"none", nil, nil},
 		{"another group", []runtime.Object{crd("services.example.com", "example.com", "v1", true)}, nil},
-		{"another version of our group", []runtime.Object{crd("domainmappings.serving.knative.dev", "serving.knative.dev", "v1beta1", true)}, nil},
+		{"another version of a group of this server", []runtime.Object{crd("domainmappings.serving.knative.dev", "serving.knative.dev", "v1alpha1", true)}, nil},
 		{"not served", []runtime.Object{crd("services.serving.knative.dev", "serving.knative.dev", "v1", false)}, nil},
 		{"two of this server", []runtime.Object{
 			crd("services.serving.knative.dev", "serving.knative.dev", "v1", true),

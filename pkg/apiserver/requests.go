@@ -27,11 +27,17 @@ func refuseMalformed(handler http.Handler, codecs runtime.NegotiatedSerializer) 
 				return
 			}
 		}
-		if r.Body != nil && isText(r.Header.Get("Content-Type")) {
+		if r.Body != nil && !toService(r) && isText(r.Header.Get("Content-Type")) {
 			r.Body = &utf8Body{ReadCloser: r.Body}
 		}
 		handler.ServeHTTP(w, r)
 	})
+}
+
+// toService reports whether the body of a request is for a Service.
+func toService(r *http.Request) bool {
+	info, ok := request.RequestInfoFrom(r.Context())
+	return ok && info.IsResourceRequest && info.Subresource == proxySubresource
 }
 
 // isText reports whether bodies of a media type are text. The default media type is JSON.

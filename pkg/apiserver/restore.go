@@ -13,8 +13,11 @@ import (
 	"k8s.io/klog/v2"
 
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	networkingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/networking/v1alpha1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	servingv1beta1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1beta1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/restore"
 )
 
@@ -63,7 +66,10 @@ func (o *Options) completeRestore(ctx context.Context, config *Config) error {
 func storedResources() []schema.GroupResource {
 	return []schema.GroupResource{
 		servingv1.Resource("services"), servingv1.Resource("configurations"), servingv1.Resource("revisions"), servingv1.Resource("routes"),
+		servingv1beta1.Resource("domainmappings"),
+		eventingv1alpha1.Resource("eventpolicies"),
 		eventingv1.Resource("brokers"), eventingv1.Resource("triggers"),
 		messagingv1.Resource("channels"), messagingv1.Resource("subscriptions"),
+		networkingv1alpha1.Resource("clusterdomainclaims"),
 	}
 }

@@ -12,8 +12,11 @@ import (
 	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	networkingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/networking/v1alpha1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	servingv1beta1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1beta1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core/namespace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core/secret"
@@ -22,8 +25,11 @@ import (
 // groupVersions are the API groups served, in the order of their storage encoding.
 var groupVersions = []schema.GroupVersion{
 	servingv1.SchemeGroupVersion,
+	servingv1beta1.SchemeGroupVersion,
 	eventingv1.SchemeGroupVersion,
+	eventingv1alpha1.SchemeGroupVersion,
 	messagingv1.SchemeGroupVersion,
+	networkingv1alpha1.SchemeGroupVersion,
 }
 
 // storedVersions are the versions in which objects are stored: the versions of this server's groups, and core/v1.
@@ -42,16 +48,19 @@ func coreKinds() []runtime.Object {
 	}
 }
 
-// newScheme returns the scheme of the API server. The v1 types are also the internal version: no conversion is required
-// until a second version exists.
+// newScheme returns the scheme of the API server. The types of each kind's only version are also the internal version: no
+// conversion is required until a kind has a second version.
 func newScheme() *runtime.Scheme {
 	scheme := newPublishedScheme()
 	internal := func(group string, kinds []runtime.Object) {
 		scheme.AddKnownTypes(schema.GroupVersion{Group: group, Version: runtime.APIVersionInternal}, kinds...)
 	}
 	internal(servingv1.GroupName, servingv1.Kinds())
+	internal(servingv1beta1.GroupName, servingv1beta1.Kinds())
 	internal(eventingv1.GroupName, eventingv1.Kinds())
+	internal(eventingv1alpha1.GroupName, eventingv1alpha1.Kinds())
 	internal(messagingv1.GroupName, messagingv1.Kinds())
+	internal(networkingv1alpha1.GroupName, networkingv1alpha1.Kinds())
 	internal(corev1.GroupName, coreKinds())
 	return scheme
 }
@@ -60,8 +69,13 @@ func newScheme() *runtime.Scheme {
 func newPublishedScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	utilruntime.Must(servingv1.AddToScheme(scheme))
+	utilruntime.Must(servingv1beta1.AddToScheme(scheme))
+	utilruntime.Must(scheme.SetVersionPriority(servingv1.SchemeGroupVersion, servingv1beta1.SchemeGroupVersion))
 	utilruntime.Must(eventingv1.AddToScheme(scheme))
+	utilruntime.Must(eventingv1alpha1.AddToScheme(scheme))
+	utilruntime.Must(scheme.SetVersionPriority(eventingv1.SchemeGroupVersion, eventingv1alpha1.SchemeGroupVersion))
 	utilruntime.Must(messagingv1.AddToScheme(scheme))
+	utilruntime.Must(networkingv1alpha1.AddToScheme(scheme))
 	scheme.AddKnownTypes(corev1.SchemeGroupVersion, coreKinds()...)
 	utilruntime.Must(event.AddFieldLabels(scheme))
 	utilruntime.Must(namespace.Resource().AddFieldLabels(scheme, "Namespace"))
@@ -80,7 +94,7 @@ func newPublishedScheme() *runtime.Scheme {
 	return scheme
 }
 
-// storageCodec encodes objects for etcd as v1.
+// storageCodec encodes objects for etcd in the version of their kind.
 func storageCodec(codecs serializer.CodecFactory) runtime.Codec {
 	return codecs.LegacyCodec(storedVersions()...)
 }

@@ -2,7 +2,6 @@ package apiserver
 
 import (
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/utils/lru"
 )
 
 // negotiatedSerializer offers the encodings of this server's kinds. Without protobuf in the list, a client that prefers
@@ -12,14 +11,17 @@ type negotiatedSerializer struct {
 	mediaTypes []runtime.SerializerInfo
 }
 
-func newNegotiatedSerializer(generic runtime.NegotiatedSerializer, encoded *lru.Cache) runtime.NegotiatedSerializer {
+func newNegotiatedSerializer(generic runtime.NegotiatedSerializer, encoded *listCache) runtime.NegotiatedSerializer {
 	s := negotiatedSerializer{NegotiatedSerializer: generic}
 	for _, info := range generic.SupportedMediaTypes() {
 		switch info.MediaType {
 		case runtime.ContentTypeProtobuf:
 			continue
 		case runtime.ContentTypeJSON:
-			info.Serializer = listSerializer{info.Serializer, encoded}
+			info.Serializer = listSerializer{info.Serializer, encoded, compactJSON}
+			info.PrettySerializer = listSerializer{info.PrettySerializer, encoded, indentedJSON}
+		case runtime.ContentTypeYAML:
+			info.Serializer = listSerializer{info.Serializer, encoded, yamlText}
 		}
 		s.mediaTypes = append(s.mediaTypes, info)
 	}

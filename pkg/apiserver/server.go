@@ -20,6 +20,9 @@ import (
 	namespacelifecycle "github.com/knative-apiserver/knative-apiserver/pkg/admission/namespace"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventtrace"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/revision"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/service"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisionlog"
 )
 
@@ -33,6 +36,8 @@ type Config struct {
 	Controllers identity.Controllers
 	// Settings returns the current operator settings.
 	Settings Settings
+	// ClusterDomain is the DNS domain of the cluster, whose names may not be mapped.
+	ClusterDomain string
 	// NoAPI disables the API groups.
 	NoAPI bool
 	// Core serves Namespaces, ConfigMaps, Secrets, ServiceAccounts and Events of core/v1. Otherwise the host cluster serves
@@ -50,6 +55,11 @@ type Server struct {
 
 	controllersToken string
 	logs             *revisionlog.Late
+	gateway          *service.LateGateway
+	explainer        *revision.LateExplainer
+	traces           *eventtrace.Late
+	tokenReviews     *TokenReviews
+	accessReviews    *AccessReviews
 }
 
 // newConfig returns the configuration that does not depend on options. Nil settings mean the defaults.
@@ -91,7 +101,7 @@ func (c *Config) New() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	built := &Server{GenericAPIServer: server, controllersToken: token, logs: &revisionlog.Late{}}
+	built := &Server{GenericAPIServer: server, controllersToken: token, logs: &revisionlog.Late{}, gateway: &service.LateGateway{}, explainer: &revision.LateExplainer{}, traces: &eventtrace.Late{}}
 	if c.NoAPI {
 		return built, nil
 	}
@@ -100,16 +110,21 @@ func (c *Config) New() (*Server, error) {
 		return nil, err
 	}
 	groups := groups{
-		scheme:      c.scheme,
-		codecs:      c.codecs,
-		getter:      c.Generic.RESTOptionsGetter,
-		controllers: c.Controllers,
-		settings:    c.Settings.API,
-		eventing:    c.Settings.Eventing,
-		messaging:   c.Settings.Messaging,
-		logs:        logs,
-		processes:   c.Core,
-		encoded:     newListCache(),
+		scheme:        c.scheme,
+		codecs:        c.codecs,
+		getter:        c.Generic.RESTOptionsGetter,
+		controllers:   c.Controllers,
+		settings:      c.Settings.API,
+		eventing:      c.Settings.Eventing,
+		messaging:     c.Settings.Messaging,
+		logs:          logs,
+		explainer:     built.explainer,
+		proxy:         built.gateway,
+		traces:        built.traces,
+		authorizer:    c.Generic.Authorization.Authorizer,
+		clusterDomain: c.ClusterDomain,
+		processes:     c.Core,
+		encoded:       newListCache(),
 	}
 	infos, err := groups.all()
 	if err != nil {
@@ -139,6 +154,15 @@ func (s *Server) ControllersConfig() *rest.Config {
 	config.BearerToken = s.controllersToken
 	return config
 }
+
+// SetGateway sets the gateway of the subresource services/proxy.
+func (s *Server) SetGateway(gateway service.Gateway) { s.gateway.Set(gateway) }
+
+// SetExplainer sets the explainer of the subresource revisions/explain.
+func (s *Server) SetExplainer(explainer revision.Explainer) { s.explainer.Set(explainer) }
+
+// SetTraces sets what the subresource trace of Brokers and Channels returns.
+func (s *Server) SetTraces(traces eventtrace.Traces) { s.traces.Set(traces) }
 
 // Run serves until ctx is canceled, and calls ready once the API is served. The context of ready ends when the server stops accepting
 // requests, which is the shutdown delay after ctx ends. Run returns after ready. An error of ready stops the server, and Run

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,8 +12,12 @@ import (
 	"strings"
 
 	"k8s.io/apiserver/pkg/apis/apiserver"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
+	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
+	authenticatorunion "k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/authorization/path"
 	"k8s.io/apiserver/pkg/authorization/union"
@@ -31,6 +36,8 @@ type StandaloneOptions struct {
 	SecurePort int
 	// ControllersUsers are further users that count as controllers; see identity.Controllers.
 	ControllersUsers []string
+	// TokenAuthFile is the path of a CSV file of tokens. Empty means that no token is valid.
+	TokenAuthFile string
 }
 
 // NewStandaloneOptions returns options with default values.
@@ -43,6 +50,10 @@ func (o *StandaloneOptions) AddFlags(fss *cliflag.NamedFlagSets) {
 	generic := fss.FlagSet("generic")
 	generic.StringVar(&o.DataDir, "data-dir", o.DataDir, "Directory of all persistent data: objects, certificates, kubeconfig, events and logs.")
 	addControllersUserFlag(generic, &o.ControllersUsers)
+	fss.FlagSet("authentication").StringVar(&o.TokenAuthFile, "token-auth-file", o.TokenAuthFile,
+		"Path of a CSV file of bearer tokens, which is read again when it changes: token, user name, user UID, and optionally the groups in quotes, "+
+			"separated by commas. Members of the group "+standalone.InvokersGroup+" may call Services with the annotation serving.knative.dev/invocation: rbac. "+
+			"Empty means that no token is valid.")
 	secure := fss.FlagSet("secure serving")
 	secure.IPVar(&o.BindHost, "bind-address", o.BindHost, "IP address of the HTTPS, gateway and broker ports.")
 	secure.IntVar(&o.SecurePort, "secure-port", o.SecurePort, "Port of HTTPS. 0 selects a free port.")
@@ -83,6 +94,7 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer, d Depe
 	o.adjust(options, certificates, listener)
 
 	config := newConfig(options.scheme, options.codecs, d.Settings)
+	config.ClusterDomain = cmp.Or(d.ClusterDomain, defaultClusterDomain)
 	config.Memory = d.Memory
 	config.Core = true
 	config.Controllers.UserNames = o.ControllersUsers
@@ -90,7 +102,8 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer, d Depe
 	if err := options.applyTo(config); err != nil {
 		return err
 	}
-	if err := authenticateByCertificate(config, certificates.CA); err != nil {
+	tokens, err := o.authenticate(config, certificates.CA)
+	if err != nil {
 		return err
 	}
 	address := "https://" + listener.Addr().String()
@@ -102,6 +115,7 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer, d Depe
 	if err != nil {
 		return err
 	}
+	server.tokenReviews, server.accessReviews = &TokenReviews{tokens}, &AccessReviews{config.Generic.Authorization.Authorizer}
 	return server.Run(ctx, func(ctx context.Context) error {
 		if d.Components != nil {
 			if err := d.Components.Start(ctx, server); err != nil {
@@ -133,37 +147,45 @@ func (o *StandaloneOptions) adjust(options *Options, certificates *standalone.Ce
 // healthPaths are accessible without a certificate.
 var healthPaths = []string{"/healthz", "/livez", "/readyz"}
 
-// authenticateByCertificate accepts clients with a certificate of the server's own authority, with full permissions for
-// system:masters, and allows anonymous health checks.
-func authenticateByCertificate(config *Config, caFile string) error {
+// authenticate accepts clients with a certificate of the server's own authority or a token of the file, with full permissions for
+// system:masters, and allows anonymous health checks. The tokens are nil without a file.
+func (o *StandaloneOptions) authenticate(config *Config, caFile string) (authenticator.Token, error) {
 	ca, err := dynamiccertificates.NewDynamicCAContentFromFile("client-ca", caFile)
 	if err != nil {
-		return fmt.Errorf("load certificate authority: %w", err)
+		return nil, fmt.Errorf("load certificate authority: %w", err)
 	}
 	generic := &config.Generic.Config
 	if err := generic.Authentication.ApplyClientCert(ca, generic.SecureServing); err != nil {
-		return fmt.Errorf("configure client certificates: %w", err)
+		return nil, fmt.Errorf("configure client certificates: %w", err)
 	}
 	anonymous := &apiserver.AnonymousAuthConfig{Enabled: true}
 	for _, p := range healthPaths {
 		anonymous.Conditions = append(anonymous.Conditions, apiserver.AnonymousAuthCondition{Path: p})
 	}
-	authenticator, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
+	delegating, _, err := authenticatorfactory.DelegatingAuthenticatorConfig{
 		Anonymous:                          anonymous,
 		ClientCertificateCAContentProvider: ca,
 	}.New()
 	if err != nil {
-		return fmt.Errorf("configure authentication: %w", err)
+		return nil, fmt.Errorf("configure authentication: %w", err)
 	}
-	generic.Authentication.Authenticator = authenticator
+	generic.Authentication.Authenticator = delegating
+	var tokens authenticator.Token
+	if o.TokenAuthFile != "" {
+		if tokens, err = standalone.OpenTokenFile(o.TokenAuthFile); err != nil {
+			return nil, err
+		}
+		generic.Authentication.Authenticator = authenticatorunion.New(bearertoken.New(tokens), delegating)
+	}
 
 	healthChecks, err := path.NewAuthorizer(healthPaths)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	generic.Authorization.Authorizer, err = union.New(
 		union.NamedAuthorizer{AuthorizerName: "privileged-groups", Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)},
 		union.NamedAuthorizer{AuthorizerName: "health-checks", Authorizer: healthChecks},
+		union.NamedAuthorizer{AuthorizerName: "invokers", Authorizer: authorizer.AuthorizerFunc(standalone.AuthorizeInvokers)},
 	)
-	return err
+	return tokens, err
 }

@@ -12,13 +12,13 @@ func TestLimit(t *testing.T) {
 		want  int64
 	}{
 		"no cgroup": {nil, machine},
-		"version 2, the least of all levels": {map[string]string{
+		"version 2, the minimum of all levels": {map[string]string{
 			"proc/self/cgroup":                           "0::/kubepods/pod1/app\n",
 			"sys/fs/cgroup/kubepods/memory.max":          "4294967296\n",
 			"sys/fs/cgroup/kubepods/pod1/memory.max":     "2147483648\n",
 			"sys/fs/cgroup/kubepods/pod1/app/memory.max": "max\n",
 		}, 2 << 30},
-		"version 2, in a namespace of its own": {map[string]string{
+		"version 2, in its own namespace": {map[string]string{
 			"proc/self/cgroup":         "0::/../../host/path\n",
 			"sys/fs/cgroup/memory.max": "1073741824\n",
 		}, 1 << 30},
@@ -36,11 +36,11 @@ func TestLimit(t *testing.T) {
 			"sys/fs/cgroup/memory/a/memory.limit_in_bytes": "2147483648\n",
 			"sys/fs/cgroup/b/memory.max":                   "1073741824\n",
 		}, 1 << 30},
-		"a file that is no number": {map[string]string{
+		"a file without a number": {map[string]string{
 			"proc/self/cgroup":         "0::/\n",
 			"sys/fs/cgroup/memory.max": "\n",
 		}, machine},
-		"more than the machine has": {map[string]string{
+		"more than the machine's memory": {map[string]string{
 			"proc/self/cgroup":         "0::/\n",
 			"sys/fs/cgroup/memory.max": "9223372036854771712\n",
 		}, machine},
@@ -67,12 +67,12 @@ func TestSoftLimit(t *testing.T) {
 		process     int64
 		want        int64
 	}{
-		"a large limit":          {"", 2000 << 20, 1800 << 20},
-		"a small limit":          {"", 512 << 20, 384 << 20},
-		"a tiny limit":           {"", 100 << 20, 50 << 20},
-		"no limit":               {"", machine, 0},
-		"set by the operator":    {"400MiB", 1000 << 20, 0},
-		"turned off by operator": {"off", 1000 << 20, 0},
+		"a large limit":            {"", 2000 << 20, 1800 << 20},
+		"a small limit":            {"", 512 << 20, 384 << 20},
+		"a tiny limit":             {"", 100 << 20, 50 << 20},
+		"no limit":                 {"", machine, 0},
+		"set by the operator":      {"400MiB", 1000 << 20, 0},
+		"disabled by the operator": {"off", 1000 << 20, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := softLimit(test.environment, test.process, machine); got != test.want {

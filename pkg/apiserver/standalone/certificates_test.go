@@ -79,7 +79,7 @@ func TestKubeconfigIsComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	if config.Host != "https://127.0.0.1:1" || len(config.CAData) == 0 || len(config.CertData) == 0 || len(config.KeyData) == 0 {
-		t.Errorf("the kubeconfig lacks something: %v", config)
+		t.Errorf("the kubeconfig is incomplete: %v", config)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("the kubeconfig, which holds a key, has mode %v, want 600", info.Mode().Perm())

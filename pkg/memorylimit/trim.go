@@ -1,0 +1,86 @@
+package memorylimit
+
+import (
+	"context"
+	"runtime/debug"
+	"runtime/metrics"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+const (
+	// trimEvery is the interval of samples, trimPause is the minimum time between two trims.
+	trimEvery, trimPause = 10 * time.Second, time.Minute
+	// calmBytes is the maximum number of bytes that a calm process allocates between two samples.
+	calmBytes = 64 << 20
+	// A trim is worthwhile if the runtime holds spareBytes more than the live heap and a quarter.
+	spareBytes = 16 << 20
+	spareShare = 4
+)
+
+// usage is the memory of the Go runtime in bytes.
+type usage struct {
+	// allocated is the total of all allocations, live is the heap that the latest garbage collection found in use.
+	allocated, live uint64
+	// held is the heap that the runtime holds, in use or not.
+	held uint64
+}
+
+// Trim returns memory to the operating system after load has ended, until ctx is canceled. The runtime does it too, but slowly, and
+// keeps twice the heap that was in use under load. A trim collects garbage, so it waits for a calm moment.
+func Trim(ctx context.Context) {
+	trim(ctx, clock.RealClock{}, readUsage, debug.FreeOSMemory)
+}
+
+// trim implements Trim.
+func trim(ctx context.Context, c clock.WithTicker, read func() usage, free func()) {
+	ticker := c.NewTicker(trimEvery)
+	defer ticker.Stop()
+	t := trimmer{allocated: read().allocated, busy: true}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+		}
+		if t.due(read(), c.Now()) {
+			free()
+			t.allocated = read().allocated
+		}
+	}
+}
+
+// trimmer decides when to trim.
+type trimmer struct {
+	// allocated is the total of all allocations at the latest sample.
+	allocated uint64
+	// busy is true if there was load since the latest trim. The live heap of the latest garbage collection may be from that time.
+	busy    bool
+	trimmed time.Time
+}
+
+// due reports whether to trim now.
+func (t *trimmer) due(u usage, now time.Time) bool {
+	calm := u.allocated-t.allocated <= calmBytes
+	t.allocated = u.allocated
+	if !calm {
+		t.busy = true
+	}
+	if !calm || now.Sub(t.trimmed) < trimPause || !t.busy && u.held <= u.live+u.live/spareShare+spareBytes {
+		return false
+	}
+	t.busy, t.trimmed = false, now
+	return true
+}
+
+// readUsage reads the memory of the Go runtime without stopping it.
+func readUsage() usage {
+	samples := []metrics.Sample{
+		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"},
+		{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"}, {Name: "/memory/classes/heap/free:bytes"},
+	}
+	metrics.Read(samples)
+	value := func(i int) uint64 { return samples[i].Value.Uint64() }
+	return usage{allocated: value(0), live: value(1), held: value(2) + value(3) + value(4)}
+}
