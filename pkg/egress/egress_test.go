@@ -26,7 +26,7 @@ func addrs(texts ...string) []netip.Addr {
 	return parsed
 }
 
-// TestGuard refuses the addresses of the node, of its metadata service and of this server, in all forms.
+// TestGuard checks that a Guard refuses the addresses of the node, of its metadata service and of this server, in all forms.
 func TestGuard(t *testing.T) {
 	own := Options{
 		Own: addrs("10.0.0.7", "fd00::7"), Replicas: func() []netip.Addr { return addrs("10.244.1.9") },
@@ -64,7 +64,7 @@ func TestGuard(t *testing.T) {
 			options: with(func(o *Options) { o.AllowLoopback, o.Deny = true, prefixes("127.0.0.0/8", "::1/128") }),
 			refused: []string{"127.0.0.1", "::1", "::ffff:127.0.0.1"},
 		},
-		"an address of its own that is an exception": {
+		"an own address that is an exception": {
 			options: with(func(o *Options) { o.Except = addrs("10.244.0.5") }),
 			allowed: []string{"10.244.0.5"},
 			refused: []string{"10.0.0.7"},
@@ -108,7 +108,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// TestInterfacesChange gives a machine another address, and keeps the last known addresses while they cannot be read.
+// TestInterfacesChange covers a machine whose addresses change, and checks that the last known ones are used while they cannot be read.
 func TestInterfacesChange(t *testing.T) {
 	now := clocktesting.NewFakePassiveClock(time.Unix(1000, 0))
 	current, failure := addrs("192.168.1.5"), error(nil)
@@ -128,7 +128,7 @@ func TestInterfacesChange(t *testing.T) {
 	expect("cannot be read", "192.168.1.6", "192.168.1.5")
 }
 
-// TestDialer decides after DNS resolution, returns the same error for all refused addresses, and counts them.
+// TestDialer checks that a Dialer decides after DNS resolution, returns the same error for all refused addresses, and counts them.
 func TestDialer(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
@@ -176,7 +176,7 @@ knative_egress_refused_connections_total{for="registry"} 1
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := allowed(ctx, "tcp", "127.0.0.1:"+port); err == nil || errors.Is(err, ErrRefused) {
-		t.Errorf("an ended context: %v", err)
+		t.Errorf("a canceled context: %v", err)
 	}
 }
 

@@ -53,7 +53,7 @@ func TestConnect(t *testing.T) {
 	if err := connected(); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("connecting after the end: %v, want ErrNotRunning", err)
 	}
-	// A killed member leaves its endpoint file behind.
+	// The endpoint file of a killed member remains.
 	if err := os.WriteFile(endpointFile(dir), note, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -195,7 +195,7 @@ func TestMembersStartedAtOnce(t *testing.T) {
 			f.put(2, "c")
 			f.start(0)
 			f.holds(0, "a", "b", "c")
-			// Others learn of the last member asynchronously.
+			// Other members observe the last member asynchronously.
 			f.voters(3)
 		})
 	}
@@ -275,7 +275,7 @@ func (f *fleet) halfway(n int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	if err := m.start(ctx, e); !errors.Is(err, errRefused) && !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("starting without a record to write: %v, want that it is refused", err)
+		t.Fatalf("starting without a record to write: %v, want an error", err)
 	}
 	if !e.server.Server.IsLearner() {
 		t.Fatal("the member counts before it is recorded")
@@ -364,7 +364,7 @@ func TestQuorumLost(t *testing.T) {
 			e.Stop()
 		}
 		if !errors.Is(err, ErrNoQuorum) || !strings.Contains(err.Error(), "docs/operations.md") {
-			t.Errorf("starting member %d: %v, want ErrNoQuorum and where to read on", n, err)
+			t.Errorf("starting member %d: %v, want ErrNoQuorum and a page of the documentation", n, err)
 		}
 	}
 	deadline := time.Now().Add(20 * time.Second)
@@ -437,7 +437,7 @@ func TestSnapshotRestore(t *testing.T) {
 	o := f.options[0]
 	options := RestoreOptions{Dir: o.Dir, Name: o.Name, PeerURL: "https://" + o.PeerAddress}
 	if _, err := Restore(file, options); !errors.Is(err, ErrHasData) {
-		t.Errorf("restoring over what there is: %v, want ErrHasData", err)
+		t.Errorf("restoring over existing data: %v, want ErrHasData", err)
 	}
 	options.Replace = true
 	content.Bytes()[content.Len()/2]++
@@ -449,14 +449,14 @@ func TestSnapshotRestore(t *testing.T) {
 		t.Error("a damaged snapshot was restored")
 	}
 	if found, err := hasLog(o.Dir); err != nil || !found {
-		t.Errorf("after a restore that failed there are data: %t, %v, want what there was", found, err)
+		t.Errorf("after a failed restore data exists: %t, %v, want the previous data", found, err)
 	}
 	aside, err := Restore(file, options)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(aside, "member", "snap", "db")); err != nil {
-		t.Errorf("the data before is not kept: %v", err)
+		t.Errorf("the previous data is not kept: %v", err)
 	}
 	f.record.state = State{}
 	f.start(0)

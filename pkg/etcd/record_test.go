@@ -35,7 +35,7 @@ func TestConfigMapRecord(t *testing.T) {
 	}
 	for _, action := range client.Actions()[writes:] {
 		if action.GetVerb() != "get" {
-			t.Errorf("a state that did not change leads to '%s'", action.GetVerb())
+			t.Errorf("an unchanged state leads to '%s'", action.GetVerb())
 		}
 	}
 	if diff := cmp.Diff([]Peer{one}, got.others("two")); diff != "" {
@@ -81,7 +81,7 @@ func TestConfigMapRecordConflict(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got.Bootstrap.Name != "two" {
-				t.Errorf("'%s' makes the cluster, want 'two', who came first", got.Bootstrap.Name)
+				t.Errorf("'%s' creates the cluster, want 'two', the first to register", got.Bootstrap.Name)
 			}
 		})
 	}

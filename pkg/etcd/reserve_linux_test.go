@@ -32,6 +32,6 @@ func TestReserve(t *testing.T) {
 // Without a database, reserve does nothing.
 func TestReserveWithoutDatabase(t *testing.T) {
 	if err := reserve(filepath.Join(t.TempDir(), "db")); !os.IsNotExist(err) {
-		t.Errorf("reserve: %v, want that the file does not exist", err)
+		t.Errorf("reserve: %v, want an error that the file does not exist", err)
 	}
 }

@@ -82,6 +82,6 @@ func TestRecorderEnds(t *testing.T) {
 func TestNoRecorderForABadConfig(t *testing.T) {
 	_, _, err := NewRecorder(t.Context(), &rest.Config{Host: "http://[bad"}, "c")
 	if err == nil {
-		t.Error("there is no error")
+		t.Error("no error")
 	}
 }

@@ -30,7 +30,7 @@ func unreachable(t *testing.T) (address string, start func()) {
 	}
 }
 
-// Lists and watches of informers resume when the server is back; other requests fail at once during the outage.
+// Lists and watches of informers resume when the server runs again; other requests fail at once during the outage.
 func TestWatches(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -61,7 +61,7 @@ func TestWatches(t *testing.T) {
 			if !test.waits {
 				// Watches returns on its own, because the server never starts.
 				if err := send(t.Context()); err == nil {
-					t.Error("a server that is away answers")
+					t.Error("a stopped server answers")
 				}
 				return
 			}
@@ -72,7 +72,7 @@ func TestWatches(t *testing.T) {
 			}
 			time.AfterFunc(interval, start)
 			if err := send(t.Context()); err != nil {
-				t.Errorf("once the server is back: %v", err)
+				t.Errorf("once the server runs again: %v", err)
 			}
 		})
 	}

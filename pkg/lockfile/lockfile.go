@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// Patience is how long Acquire waits for a lock that another process holds. The kernel releases the lock of a killed
-	// process a moment after the kill, and its successor may start before.
+	// Patience is the time that Acquire waits for a lock that another process holds. The kernel releases the lock of a
+	// killed process a moment after the kill, and its successor may start before.
 	Patience = 2 * time.Second
 	// interval is the time between two attempts.
 	interval = 20 * time.Millisecond

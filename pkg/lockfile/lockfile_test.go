@@ -23,6 +23,6 @@ func TestAcquire(t *testing.T) {
 	}
 	third.Close()
 	if _, err := Acquire(filepath.Join(path, "below a file")); err == nil || errors.Is(err, ErrHeld) {
-		t.Errorf("where there can be no file: %v", err)
+		t.Errorf("in a missing directory: %v", err)
 	}
 }

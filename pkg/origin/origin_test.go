@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// TestUID restores an object several times: each UID is new, all have the same origin, and each is a valid label.
+// TestUID restores an object several times, and checks that each UID is new, has the same origin, and is a valid label.
 func TestUID(t *testing.T) {
 	created := uuid.NewUUID()
 	seen := map[types.UID]bool{created: true}
@@ -29,7 +29,7 @@ func TestUID(t *testing.T) {
 			t.Errorf("origin of %s is %s, want %s", uid, got, created)
 		}
 		if faults := validation.IsValidLabelValue(string(uid)); len(faults) > 0 {
-			t.Errorf("UID %s is no label value: %v", uid, faults)
+			t.Errorf("UID %s is not a label value: %v", uid, faults)
 		}
 	}
 	for _, uid := range []types.UID{"", "uid-1", "a-r0123456789", created, created + "x", created + "-"} {

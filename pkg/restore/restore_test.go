@@ -151,7 +151,7 @@ const (
 		`"status":{"subscribers":[{"uid":"00000000-0000-4000-8000-000000000001"}]}}`
 )
 
-// restoredFamily is what putFamily stored, after a restore.
+// restoredFamily returns the objects of putFamily after a restore.
 func restoredFamily(id string) map[string]string {
 	const uid = `00000000-0000-4000-8000-00000000000`
 	replacer := func(content, mark string) string { return strings.ReplaceAll(content, mark, mark+"-r"+id) }
@@ -179,8 +179,8 @@ func ownedBy(apiVersion, kind string, uid types.UID) metav1.OwnerReference {
 	}
 }
 
-// TestComplete gives all objects new UIDs, including all references to them, once for each restore. Foreign UIDs and UIDs in
-// user content do not change.
+// TestComplete checks that all objects get new UIDs, including all references to them, once for each restore. Foreign UIDs and UIDs in user
+// content do not change.
 func TestComplete(t *testing.T) {
 	f := newFixture(t,
 		&appsv1.Deployment{ObjectMeta: owned("hello", ownedBy("serving.knative.dev/v1", "Revision", uid(2)))},
@@ -273,8 +273,8 @@ func TestManyObjects(t *testing.T) {
 	}
 }
 
-// TestInterrupted continues a restore that stopped before the owner references of host objects were rewritten, and tolerates rejections by policies
-// of the host.
+// TestInterrupted checks that a restore continues that stopped before the owner references of host objects were rewritten, and that it
+// tolerates rejections by policies of the host.
 func TestInterrupted(t *testing.T) {
 	f := newFixture(t,
 		&appsv1.Deployment{ObjectMeta: owned("hello", ownedBy("serving.knative.dev/v1", "Revision", uid(2)))},
@@ -308,7 +308,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestOvertaken writes nothing once another replica completed the restore: objects may have been created since.
+// TestOvertaken checks that nothing is written once another replica completed the restore, because objects may have been created since.
 func TestOvertaken(t *testing.T) {
 	f := newFixture(t)
 	f.putFamily(t)
@@ -328,7 +328,7 @@ func TestOvertaken(t *testing.T) {
 	}
 }
 
-// TestInvalidRequest returns an error that names the ConfigMap.
+// TestInvalidRequest checks that the error names the ConfigMap.
 func TestInvalidRequest(t *testing.T) {
 	f := newFixture(t)
 	f.request(t, "Yesterday")

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// leaseDuration is how long other candidates wait for a leader that does not renew its Lease, renewDeadline how long the
-	// leader tries before it stops leading, retryPeriod the interval of attempts.
+	// leaseDuration is the time that other candidates wait for a leader that does not renew its Lease, renewDeadline the
+	// time that the leader tries to renew before it stops leading, retryPeriod the interval of attempts.
 	leaseDuration, renewDeadline, retryPeriod = 8 * time.Second, 5 * time.Second, time.Second
 )
 
@@ -34,8 +34,8 @@ type Election struct {
 	subscribers []func(bool)
 }
 
-// NewElection returns an election by the Lease with a namespace and name. The candidacy starts with Run. Each process
-// has an identity of its own, including successive processes of one Pod.
+// NewElection returns an election by the Lease with a namespace and name. The candidacy starts with Run. Each process has
+// its own identity, including successive processes of one Pod.
 func NewElection(client coordinationclient.LeasesGetter, namespace, name, identity string) (*Election, error) {
 	e := &Election{leases: client, namespace: namespace}
 	e.config = leaderelection.LeaderElectionConfig{

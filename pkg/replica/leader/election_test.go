@@ -17,7 +17,7 @@ import (
 // candidate takes part in the election until it is stopped.
 type candidate struct {
 	*Election
-	// down has all its requests fail.
+	// down makes all its requests fail.
 	mu      sync.Mutex
 	down    bool
 	changes []bool

@@ -1,5 +1,5 @@
-// Package leader elects the replica that writes what belongs to no other replica, and detects replicas that write although they do
-// not own what they write. All replicas reconcile, so that each has a complete data plane.
+// Package leader elects the replica that writes the objects without another owner, and detects writes by replicas that do not own the
+// object. All replicas reconcile, so that each has a complete data plane.
 package leader
 
 import (
@@ -15,14 +15,14 @@ var ErrFollowing = errors.New("write by a replica that does not own the object")
 
 type followingKey struct{}
 
-// Following returns a context that marks work of a replica that does not own the object and must not write. It is for Guard alone:
+// Following returns a context that marks work of a replica that does not own the object and must not write. Only Guard reads it:
 // callers have a parameter that decides whether they write.
 func Following(ctx context.Context) context.Context {
 	return context.WithValue(ctx, followingKey{}, true)
 }
 
-// Guard returns a transport that refuses writes with a context of Following. Such a write is a bug of the caller, which has to decide
-// before it writes: Guard logs it. Use Guard with rest.Config.Wrap.
+// Guard returns a transport that refuses writes with a context of Following. Such a write is a bug of the caller, which must decide
+// before it writes, so Guard logs it. Use Guard with rest.Config.Wrap.
 func Guard(next http.RoundTripper) http.RoundTripper { return guard{next} }
 
 type guard struct{ next http.RoundTripper }
@@ -32,7 +32,7 @@ func (g guard) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method != http.MethodGet && r.Context().Value(followingKey{}) != nil {
 		klog.FromContext(r.Context()).Error(ErrFollowing, "Refused a write; this is a bug", "method", r.Method, "path", r.URL.Path)
 		if r.Body != nil {
-			// A transport closes the body in any case.
+			// RoundTrip must close the body, even after an error.
 			r.Body.Close()
 		}
 		return nil, ErrFollowing

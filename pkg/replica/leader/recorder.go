@@ -5,8 +5,8 @@ import (
 	"k8s.io/client-go/tools/record"
 )
 
-// Recorder returns a recorder of Events that leaves those about objects that owns is false for to other replicas, which
-// see the same and record it. owns may be called concurrently.
+// Recorder returns a recorder of Events that drops Events about objects for which owns returns false: the owner
+// observes the same and records them. owns may be called concurrently.
 func Recorder(next record.EventRecorder, owns func(about runtime.Object) bool) record.EventRecorder {
 	return recorder{next, owns}
 }

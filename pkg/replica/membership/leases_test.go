@@ -33,7 +33,7 @@ type cluster struct {
 // replica is a running Membership.
 type replica struct {
 	*Membership
-	// kill ends it as a process does that is killed.
+	// kill ends it like the kill of its process.
 	kill func()
 }
 
@@ -54,12 +54,12 @@ func (c *cluster) reach(name string) kubernetes.Interface {
 	return client
 }
 
-// listing is a client whose watches do not begin with what there is.
+// listing is a client whose watches do not begin with the existing objects.
 type listing struct {
 	coordinationclient.LeasesGetter
 }
 
-// IsWatchListSemanticsUnSupported tells reflectors so.
+// IsWatchListSemanticsUnSupported informs reflectors of that.
 func (listing) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (c *cluster) set(down bool, names ...string) {
@@ -118,7 +118,7 @@ func TestMembership(t *testing.T) {
 			c.expect("later", a, "a b")
 			c.expect("later", b, "a b")
 		},
-		"a third that looks on first": func(c *cluster, a, _ *replica) {
+		"a third that only follows at first": func(c *cluster, a, _ *replica) {
 			x := c.start("x")
 			defer x.kill()
 			if err := x.Synced(c.Context()); err != nil {
@@ -149,10 +149,10 @@ func TestMembership(t *testing.T) {
 			after(leaseDuration - renewEvery - time.Second)
 			c.expect("soon", a, "a b")
 			after(renewEvery + 3*time.Second)
-			c.expect("when its Lease has lasted", a, "a")
+			c.expect("when its Lease has expired", a, "a")
 			b = c.join("b")
 			defer b.kill()
-			c.expect("when it is back", a, "a b")
+			c.expect("when it runs again", a, "a b")
 		},
 		"the server down": func(c *cluster, a, b *replica) {
 			c.set(true, "a", "b")
@@ -166,7 +166,7 @@ func TestMembership(t *testing.T) {
 			c.expect("later", a, "a b")
 			c.expect("later", b, "a b")
 		},
-		"the server down, and one gone meanwhile": func(c *cluster, a, b *replica) {
+		"the server down, and one stopped meanwhile": func(c *cluster, a, b *replica) {
 			c.set(true, "a", "b")
 			after(10 * time.Second)
 			b.kill()
@@ -247,8 +247,8 @@ func TestLease(t *testing.T) {
 	})
 }
 
-// TestOrphanedLease deletes the Lease of a lost member that has no owner, after a while. The Leases of Pods are left to the
-// garbage collector.
+// TestOrphanedLease checks that the Lease of a lost member without an owner is deleted after some time. The garbage
+// collector deletes the Leases of Pods.
 func TestOrphanedLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -301,5 +301,40 @@ func TestJoinEnds(t *testing.T) {
 			t.Errorf("joining without a server: %v", err)
 		}
 		c.expect("after", a, "")
+	})
+}
+
+// TestUpToDate checks whether a replica has observed the latest renewal of another one's Lease.
+func TestUpToDate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		a, b := c.join("a"), c.join("b")
+		expect := func(when string, want, fails bool) {
+			t.Helper()
+			synctest.Wait()
+			if got, err := a.UpToDate(t.Context(), "b"); got != want || (err != nil) != fails {
+				t.Errorf("%s: up to date %t, %v; want %t", when, got, err, want)
+			}
+		}
+		after(10 * time.Second)
+		expect("a member", true, false)
+		b.kill()
+		after(10 * time.Second)
+		expect("killed", true, false)
+		c.set(true, "a")
+		expect("killed, no server", false, true)
+		c.set(false, "a")
+		a.mu.Lock()
+		a.others["b"].renewal = &metav1.MicroTime{}
+		a.mu.Unlock()
+		expect("an unobserved renewal", false, false)
+		b = c.join("b")
+		expect("joined again", true, false)
+		if err := b.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+		expect("released", true, false)
+		b.kill()
+		a.kill()
 	})
 }

@@ -22,7 +22,7 @@ type Set struct {
 	members []Member // by name
 }
 
-// NewSet returns the set of members that the replica named self sees. It need not be a member.
+// NewSet returns the set of members that the replica named self observes. self need not be a member.
 func NewSet(self string, members ...Member) *Set {
 	members = slices.Clone(members)
 	slices.SortFunc(members, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
@@ -32,7 +32,7 @@ func NewSet(self string, members ...Member) *Set {
 // Members returns all members by name. The slice must not be changed.
 func (s *Set) Members() []Member { return s.members }
 
-// Self returns the name of the replica that sees the set.
+// Self returns the name of the replica that observes the set.
 func (s *Set) Self() string { return s.self }
 
 // View has the current members. It may be used concurrently.
@@ -64,7 +64,7 @@ func (v *View) Subscribe(fn func(*Set)) {
 	v.subscribers = append(v.subscribers, fn)
 }
 
-// Set changes the members and calls the subscribers. A set of the same members is no change.
+// Set changes the members and calls the subscribers. A set of the same members is not a change.
 func (v *View) Set(set *Set) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

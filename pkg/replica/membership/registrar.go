@@ -41,7 +41,7 @@ type Registrar struct {
 
 var _ http.Handler = (*Registrar)(nil)
 
-// errNotMember is the error for a member that is no such Pod.
+// errNotMember is the error for a member that is not such a Pod.
 var errNotMember = errors.New("not a Pod of this installation")
 
 // ServeHTTP implements http.Handler.

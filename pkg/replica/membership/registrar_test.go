@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -84,7 +85,7 @@ func TestRegistrar(t *testing.T) {
 	}
 	all, err := leases.List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(all.Items) != 1 {
-		t.Errorf("there are %d Leases, %v", len(all.Items), err)
+		t.Errorf("got %d Leases, %v", len(all.Items), err)
 	}
 }
 
@@ -158,5 +159,60 @@ func TestIncludes(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.expect("a replica that only follows", &replica{Membership: m}, "a c")
+	})
+}
+
+// A view has the members of the installations that it selects, this replica included, and follows a replica that changes its installation.
+func TestViewOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster(t)
+		write := func(name, installation string) {
+			t.Helper()
+			l := &ownLease{client: c.client.CoordinationV1(), clock: clock.RealClock{}, namespace: "system", installation: installation, holder: Member{Name: name, Address: name + ":8444"}}
+			if err := l.Renew(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("a", "broker.gateway")
+		write("b", "gateway")
+		m := New(Options{
+			Client: listing{c.reach("s").CoordinationV1()}, Namespace: "system", Installation: "broker", Self: Member{Name: "s", Address: "s:8444"},
+			Clock: clock.RealClock{}, Includes: func(string) bool { return true },
+		})
+		with := func(component string) *View {
+			return m.ViewOf(func(installation string) bool { return slices.Contains(strings.Split(installation, "."), component) })
+		}
+		brokers, gateways := with("broker"), with("gateway")
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); m.Run(ctx) }()
+		defer func() { stop(); <-done }()
+		if err := m.Join(ctx); err != nil {
+			t.Fatal(err)
+		}
+		expect := func(when, wantAll, wantBrokers, wantGateways string) {
+			t.Helper()
+			c.expect(when, &replica{Membership: m}, wantAll)
+			for _, test := range []struct {
+				view *View
+				want string
+			}{{brokers, wantBrokers}, {gateways, wantGateways}} {
+				var names []string
+				for _, member := range test.view.Current().Members() {
+					names = append(names, member.Name)
+				}
+				if have := strings.Join(names, " "); have != test.want {
+					t.Errorf("%s: a view has %q, want %q", when, have, test.want)
+				}
+			}
+		}
+		expect("at first", "a b s", "a s", "a b")
+		after(time.Millisecond)
+		write("a", "broker")
+		expect("after a has changed", "a b s", "a s", "b")
+		if err := m.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+		expect("after the release", "a b", "a", "b")
 	})
 }

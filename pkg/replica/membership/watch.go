@@ -38,30 +38,37 @@ func (m *Membership) watch(ctx context.Context) {
 	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(source, m.options.Client), &coordinationv1.Lease{}, sightings{m, selector.AsSelector()},
 		cache.ReflectorOptions{
 			Logger: &logger, Name: "members", Clock: m.options.Clock,
-			// Changes during an outage of the server are seen soon after it.
+			// Changes during an outage of the server are observed soon after it.
 			Backoff: &wait.Backoff{Duration: time.Second / 2, Cap: renewEvery, Factor: 2, Jitter: .5, Steps: math.MaxInt32},
 		}).RunWithContext(ctx)
 }
 
-// see calls do with the current time and updates the view. A member whose Lease expired is gone, provided that the own Lease
-// was seen renewed.
+// see calls do with the current time and updates the view. A member whose Lease expired is removed, if renewals of the own Lease were observed.
 func (m *Membership) see(do func(now time.Time)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.options.Clock.Now()
 	do(now)
 	trusted := m.joined && now.Sub(m.confirmed.at) <= staleAfter
-	seen := make([]Member, 0, len(m.others)+1)
 	for _, other := range m.others {
 		other.gone = other.gone || trusted && now.Sub(other.at) > other.duration
-		if !other.gone {
-			seen = append(seen, other.member)
+	}
+	for _, view := range m.views {
+		seen := make([]Member, 0, len(m.others)+1)
+		for _, other := range m.others {
+			if !other.gone && view.selects(other.installation) {
+				seen = append(seen, other.member)
+			}
 		}
+		if m.joined && view.selects(m.options.Installation) {
+			seen = append(seen, m.options.Self)
+		}
+		view.Set(NewSet(m.options.Self.Name, seen...))
 	}
-	if m.joined {
-		seen = append(seen, m.options.Self)
-	}
-	m.view.Set(NewSet(m.options.Self.Name, seen...))
+}
+
+func (s selection) selects(installation string) bool {
+	return s.includes == nil || s.includes(installation)
 }
 
 // sightings receives the Leases.
@@ -125,13 +132,14 @@ func (s sightings) changed(obj any, now time.Time) {
 		return
 	}
 	name := memberOf(lease)
-	if s.options.Includes != nil && !s.options.Includes(lease.Labels[installationLabel]) {
+	installation := lease.Labels[installationLabel]
+	if s.options.Includes != nil && !s.options.Includes(installation) {
 		// A Pod may have been in another installation before.
 		delete(s.others, name)
 		return
 	}
 	seen := sighting{
-		member: Member{Name: name, Address: ptr.Deref(lease.Spec.HolderIdentity, "")}, renewal: lease.Spec.RenewTime.DeepCopy(), at: now,
+		member: Member{Name: name, Address: ptr.Deref(lease.Spec.HolderIdentity, "")}, installation: installation, renewal: lease.Spec.RenewTime.DeepCopy(), at: now,
 		duration: time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, int32(leaseDuration/time.Second))) * time.Second,
 		seen:     metav1.Preconditions{UID: &lease.UID, ResourceVersion: &lease.ResourceVersion}, owned: len(lease.OwnerReferences) > 0,
 	}

@@ -10,7 +10,7 @@ import (
 // ErrUnreachable is returned when no owner of a key could be reached for as long as Pacing allows.
 var ErrUnreachable = errors.New("the owner is not reachable")
 
-// Pacing is how a request waits for the owner of its key.
+// Pacing has the delays of a request that waits for the owner of its key.
 type Pacing struct {
 	// Patience bounds the time from the first wait.
 	Patience time.Duration
@@ -29,8 +29,8 @@ type Attempts struct {
 	returned bool
 }
 
-// Wait waits for the next attempt: until the pause is over, or changed is closed. It returns ErrUnreachable when
-// Patience is used up, and the cause of ctx when that ends.
+// Wait waits for the next attempt: until the pause is over, or changed is closed. It returns ErrUnreachable when Patience is
+// exceeded, and the cause of ctx when it is canceled.
 func (a *Attempts) Wait(ctx context.Context, changed <-chan struct{}) error {
 	now := time.Now()
 	if a.until.IsZero() {
@@ -51,7 +51,7 @@ func (a *Attempts) Wait(ctx context.Context, changed <-chan struct{}) error {
 	return nil
 }
 
-// WaitBeforeReturn waits, once, if owner has forwarded the request already: one of the two replicas does not know the current
+// WaitBeforeReturn waits, once, if owner has forwarded the request already: one of the two replicas has an outdated
 // membership. The longer the path, the longer it waits.
 func (a *Attempts) WaitBeforeReturn(ctx context.Context, owner string) (waited bool, err error) {
 	if a.returned || !slices.Contains(a.Path, owner) {

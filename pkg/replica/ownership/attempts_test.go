@@ -50,7 +50,7 @@ func TestWaitEndsWithContext(t *testing.T) {
 	}
 }
 
-// A request returns to a replica that forwarded it only after a pause, which is longer the more replicas it came through.
+// A request returns to a replica that forwarded it only after a pause, which increases with the number of replicas that forwarded it.
 func TestWaitBeforeReturn(t *testing.T) {
 	for name, test := range map[string]struct {
 		path  []string

@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// askInterval is the pause between questions to other replicas, askTimeout bounds one.
+	// askInterval is the pause between queries to other replicas, askTimeout bounds one query.
 	askInterval, askTimeout = 50 * time.Millisecond, time.Second
 )
 
-// Usage is what a replica answers about a key.
+// Usage is a replica's answer to a query about a key.
 type Usage struct {
 	// Owner is true if the replica considers itself the owner: then it may use more.
 	Owner bool `json:"owner,omitempty"`
@@ -20,10 +20,10 @@ type Usage struct {
 	Requests map[string]int `json:"requests,omitempty"`
 }
 
-// Claim limits what a new owner of a key uses to what other replicas leave. It uses nothing before every other replica has
-// answered that it is not the owner. From then on the requests that these replicas still have count, until they have ended. So no
-// backend gets more than its limit. The zero value is the claim of a replica that does not own the key. It is not safe for
-// concurrent use.
+// Claim limits the use of backends by a new owner of a key to the capacity that other replicas do not use. The new owner sends no requests
+// before every other replica has answered that it is not the owner, or must have stopped. From then on the remaining requests of these
+// replicas count, so that no backend gets more than its limit. The zero value is the claim of a replica that does not own the key. It is
+// not safe for concurrent use.
 type Claim struct {
 	// generation counts the handovers to this replica.
 	generation int
@@ -48,14 +48,14 @@ func (c *Claim) Usable() bool { return !c.open || c.others != nil }
 // Others returns the number of requests that other replicas have at a backend.
 func (c *Claim) Others(backend string) int { return c.others[backend] }
 
-// Ask reports whether the caller is to start an Inquiry, and the generation for Learn.
+// Ask reports whether the caller must start an Inquiry, and returns the generation for Learn.
 func (c *Claim) Ask() (generation int, start bool) {
 	start = c.open && !c.asking
 	c.asking = c.open
 	return c.generation, start
 }
 
-// Learn records the result of a round of an Inquiry, and reports whether it is of use.
+// Learn records the result of a round of an Inquiry, and reports whether it was accepted.
 func (c *Claim) Learn(generation int, round Round) bool {
 	if c.generation != generation || !c.open {
 		return false
@@ -79,21 +79,25 @@ type Inquiry struct {
 	Holders *Holders
 	// Ask asks one replica.
 	Ask func(context.Context, membership.Member) (Usage, error)
-	// Learned receives the result of each round, and reports whether to go on.
+	// Learned receives the result of each round, and reports whether to continue.
 	Learned func(Round) bool
+	// StopTime is the time after which a former member without a connection has certainly ended all its requests.
+	StopTime time.Duration
+	// UpToDate reports whether the membership follows from the latest renewal of a replica's Lease. Nil means true.
+	UpToDate func(ctx context.Context, name string) (bool, error)
 }
 
-// Round is the result of one question to each replica.
+// Round is the result of one query to each replica.
 type Round struct {
-	// Known is true if every replica has answered that it is not the owner, or is gone.
+	// Known is true if every replica has answered that it is not the owner, or must have stopped.
 	Known bool
 	// Requests counts the requests of these replicas by backend.
 	Requests map[string]int
 }
 
-// Run asks until Learned returns false.
+// Run queries the replicas until Learned returns false.
 func (i Inquiry) Run(ctx context.Context) {
-	// ended has the replicas that have no requests left and get no more.
+	// ended has the replicas without remaining requests, which get no more.
 	ended := map[string]bool{}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -103,8 +107,8 @@ func (i Inquiry) Run(ctx context.Context) {
 	}
 }
 
-func (i Inquiry) round(ctx context.Context, ended map[string]bool) Round {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+func (i Inquiry) round(outer context.Context, ended map[string]bool) Round {
+	ctx, cancel := context.WithTimeout(outer, askTimeout)
 	defer cancel()
 	type answer struct {
 		member string
@@ -128,7 +132,7 @@ func (i Inquiry) round(ctx context.Context, ended map[string]bool) Round {
 		a := <-answers
 		switch {
 		case a.err != nil:
-			round.Known = i.Holders.Forget(a.member) && round.Known
+			round.Known = i.stopped(outer, a.member) && round.Known
 		case a.usage.Owner:
 			round.Known = false
 		default:
@@ -139,4 +143,24 @@ func (i Inquiry) round(ctx context.Context, ended map[string]bool) Round {
 		}
 	}
 	return round
+}
+
+// stopped reports whether a replica that does not answer must have stopped, and forgets it then. A missing answer alone is not sufficient:
+// the replica may still reach backends, and its requests may be in flight there.
+func (i Inquiry) stopped(ctx context.Context, name string) bool {
+	since, known := i.Holders.since(name)
+	if !known {
+		return true
+	}
+	if since.IsZero() || time.Since(since) < i.StopTime {
+		return false
+	}
+	if i.UpToDate != nil {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		if upToDate, err := i.UpToDate(ctx, name); err != nil || !upToDate {
+			return false
+		}
+	}
+	return i.Holders.forgetSince(name, since)
 }

@@ -14,13 +14,13 @@ import (
 const (
 	// moveRetry is the time after which Follow moves keys again that could not be moved.
 	moveRetry = time.Second
-	// notifications bounds the attempts to notify a new owner, notifyTimeout the time of each and the pause after it.
+	// notifications bounds the number of attempts to notify a new owner, notifyTimeout the time of each and the pause after it.
 	notifications, notifyTimeout = 5, 2 * time.Second
 )
 
 // Follow calls move with the owners before and after each change of membership, one call at a time, until stop is closed.
-// Changes during a call are combined. move returns false if keys remain to be moved: it is called again after a second,
-// with the same owners twice. moved is the result of a first call, with the owners before.
+// Changes during a call are combined. move returns false if keys remain to be moved: it is called again after a second, with
+// the current owners for both arguments. moved is the result of an earlier call with the initial owners.
 func (t *Table[K]) Follow(before Owners[K], moved bool, stop <-chan struct{}, move func(before, after Owners[K]) bool) {
 	for {
 		var retry <-chan time.Time
@@ -61,8 +61,7 @@ func NewHandover[K any](ctx context.Context, table *Table[K], transport http.Rou
 	return h
 }
 
-// Released notifies the owner of a key in the background. It retries for some seconds: the owner finds later what it is not
-// notified of.
+// Released notifies the owner of a key in the background. It retries for some seconds: without a notification, the owner reads the key's state later.
 func (h *Handover[K]) Released(key K) {
 	if h.transport == nil {
 		return

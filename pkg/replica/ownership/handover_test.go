@@ -19,7 +19,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 )
 
-// TestFollow covers that keys are moved after each change of membership, and until that succeeds.
+// TestFollow checks that keys are moved after each change of membership, and until that succeeds.
 func TestFollow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		view := membership.NewView(membersOf("a", "a"))
@@ -81,7 +81,7 @@ func (p *peers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return recorder.Result(), nil
 }
 
-// TestReleased covers which replica is notified of a key that this one released, and how long that is tried.
+// TestReleased covers the replica that is notified of a released key, and the time of the attempts.
 func TestReleased(t *testing.T) {
 	for name, test := range map[string]struct {
 		members  string

@@ -2,8 +2,8 @@ package ownership
 
 import "github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 
-// rendezvous returns the owner of a key: the member with the highest weight. When a member joins or leaves, only its own
-// keys change owners. Without members, the replica that asks is the owner.
+// rendezvous returns the owner of a key: the member with the highest weight. When a member joins or leaves, only its own keys
+// change owners. Without members, the calling replica is the owner.
 func rendezvous(set *membership.Set, key string) membership.Member {
 	members := set.Members()
 	if len(members) == 0 {

@@ -1,8 +1,8 @@
 // Package ownership assigns each key to one replica: it computes the owner from the membership, paces the attempts to
 // reach it, and hands keys over when the membership changes.
 //
-// While replicas disagree about the membership, two of them may own the same key. A former owner that has state
-// notifies the new one of each release (Handover), or the new owner asks the former ones for what they still use (Claim).
+// While replicas disagree about the membership, two of them may own the same key. A former owner that has state notifies
+// the new one of each release (Handover), or the new owner queries the former ones for their remaining use (Claim).
 package ownership
 
 import (
@@ -19,8 +19,8 @@ type Table[K any] struct {
 	changed atomic.Pointer[chan struct{}]
 }
 
-// NewTable returns the owners of keys among some replicas. name returns the string that the owner of a key is computed
-// from, which is the same in all replicas and no other kind of key has.
+// NewTable returns the owners of keys among some replicas. name returns the string from which the owner of a key is
+// computed. It must be the same in all replicas and distinct for each kind of key.
 func NewTable[K any](members *membership.View, name func(K) string) *Table[K] {
 	t := &Table[K]{members: members, name: name}
 	changed := make(chan struct{})
@@ -35,7 +35,7 @@ func NewTable[K any](members *membership.View, name func(K) string) *Table[K] {
 // Current returns the owners of the current membership.
 func (t *Table[K]) Current() Owners[K] { return Among(t.members.Current(), t.name) }
 
-// Owns reports whether this replica owns key at present.
+// Owns reports whether this replica currently owns key.
 func (t *Table[K]) Owns(key K) bool { return t.Current().Owns(key) }
 
 // Changed returns a channel that is closed when the membership changes. A caller that waits for another owner calls it
@@ -63,10 +63,10 @@ func (o Owners[K]) Owns(key K) bool {
 	return self
 }
 
-// Gained returns a function that reports whether this replica owns a key and did not with an earlier membership.
+// Gained returns a function that reports whether this replica owns a key that it did not own in an earlier membership.
 func (o Owners[K]) Gained(before Owners[K]) func(K) bool {
 	return func(key K) bool { return o.Owns(key) && !before.Owns(key) }
 }
 
-// Equal reports whether both are of the same membership.
+// Equal reports whether both have the same membership.
 func (o Owners[K]) Equal(other Owners[K]) bool { return o.set == other.set }

@@ -30,10 +30,10 @@ func TestOwnerChangesOnlyWithItsMember(t *testing.T) {
 		owner, self := all.Owner(key)
 		counts[owner.Name]++
 		if left, _ := fewer.Owner(key); owner.Name != "c" && left != owner {
-			t.Fatalf("%s moved from %s to %s without need", key, owner.Name, left.Name)
+			t.Fatalf("%s moved from %s to %s unnecessarily", key, owner.Name, left.Name)
 		}
 		if self != (owner.Name == "a") || all.Owns(key) != self {
-			t.Fatalf("a does not know what it owns of %s", key)
+			t.Fatalf("Owner and Owns are inconsistent for %s", key)
 		}
 	}
 	for name, n := range counts {

@@ -15,7 +15,7 @@ import (
 // ErrNoTransport is returned by Call without a transport.
 var ErrNoTransport = errors.New("no connection to other replicas is configured")
 
-// Call is a request of this replica itself to another one.
+// Call is this replica's own request to another one.
 type Call struct {
 	Method string
 	// Path begins with the element that the other replica's Server.Handle was called with.

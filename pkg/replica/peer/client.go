@@ -10,13 +10,13 @@ import (
 const (
 	// dialTimeout bounds the time of a connection within one cluster.
 	dialTimeout = time.Second
-	// quietFor is how long a connection with requests may be silent before a ping, and signTimeout bounds the response: a
-	// machine that failed does not close connections.
+	// quietFor is the time that a connection with requests may be silent before a ping, and signTimeout bounds the response: a
+	// failed machine does not close its connections.
 	quietFor, signTimeout = 3 * time.Second, 2 * time.Second
 )
 
-// Client sends requests to other replicas: the host of their URLs is a Member's address, the scheme does not matter. If
-// nothing of a request was sent, IsUnreachable is true for its error.
+// Client sends requests to other replicas: the host of their URLs is a Member's address, the scheme does not matter. If no part
+// of a request was sent, IsUnreachable is true for its error.
 type Client struct {
 	// upgrades is for requests that change the protocol of their connection, multiplexed for all others.
 	multiplexed, upgrades *http.Transport

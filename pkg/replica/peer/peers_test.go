@@ -136,7 +136,7 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// Only replicas are talked to, and let in.
+// Only replicas are accepted as servers and clients.
 func TestStrangers(t *testing.T) {
 	ours, theirs := newAuthority(t), newAuthority(t)
 	none := ours.config(t, ServerName)
@@ -154,7 +154,7 @@ func TestStrangers(t *testing.T) {
 		"a server of another authority":       {theirs.config(t, ServerName), ours.config(t, ServerName), false},
 		"a client without a certificate":      {ours.config(t, ServerName), none, false},
 		"a client of another authority":       {ours.config(t, ServerName), trusting, false},
-		"a client without one, as by request": {lenient, none, false},
+		"a client that offers no certificate": {lenient, none, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := NewClient(test.client)

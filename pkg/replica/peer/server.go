@@ -16,7 +16,7 @@ import (
 )
 
 // ServerName is the DNS name in the certificates of all replicas. A certificate of our authority for that name identifies a replica,
-// whatever its address.
+// regardless of its address.
 const ServerName = "knative-apiserver-peers"
 
 const (
@@ -68,9 +68,9 @@ func strict(config *tls.Config) *tls.Config {
 	return config
 }
 
-// Handle registers the handler of requests whose path begins with an element, such as "events" of /events/default/orders. The
-// handler gets the path without it, and otherwise as it was sent. Only clients with a certificate for ServerName may request it. Call
-// it before Serve.
+// Handle registers the handler of requests whose path begins with an element, such as "events" of /events/default/orders. The handler
+// gets the path without it, and otherwise unchanged. Only clients with a certificate for ServerName may request it. Call it before
+// Serve.
 func (s *Server) Handle(element string, handler http.Handler) {
 	s.handlers[element] = http.StripPrefix("/"+element, handler)
 }
@@ -115,7 +115,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener, stopTimeout t
 			MaxConcurrentStreams: maxStreams, SendPingTimeout: headerTimeout, PingTimeout: headerTimeout,
 			MaxReceiveBufferPerConnection: windowPerConnection, MaxReceiveBufferPerStream: windowPerStream,
 		},
-		// A rejected client is no fault of this replica.
+		// A rejected client is not an error of this replica.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	stopped := make(chan struct{})

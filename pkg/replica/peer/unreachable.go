@@ -6,8 +6,7 @@ import (
 	"net"
 )
 
-// IsUnreachable reports whether an error of a Client is the lack of a connection, so that nothing of the request was
-// sent.
+// IsUnreachable reports whether an error of a Client means that it had no connection, so that no part of the request was sent.
 func IsUnreachable(err error) bool {
 	var dial *net.OpError
 	var verification *tls.CertificateVerificationError
