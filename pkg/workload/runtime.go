@@ -4,6 +4,7 @@ package workload
 
 import (
 	"context"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -25,6 +26,8 @@ type Runtime interface {
 	Remove(ctx context.Context, revision types.NamespacedName, uid types.UID, writes bool) error
 	// State returns the observed state of a Revision, and false if the Revision is unknown.
 	State(revision types.NamespacedName) (State, bool)
+	// StartOf returns when the steps of a backend's start were observed, and false if the backend is unknown.
+	StartOf(revision types.NamespacedName, backend string) (Start, bool)
 	// Drained reports that a draining backend has no requests left except long-lived ones, so that it may be stopped.
 	Drained(revision types.NamespacedName, backend string)
 	// Subscribe adds a function that is called with the latest State of a Revision after each change, in order for each
@@ -61,6 +64,13 @@ type Instance struct {
 	Address string
 	// Draining backends finish their requests and receive no new ones.
 	Draining bool
+}
+
+// Start is when this replica observed the steps of a backend's start. A zero time was not observed.
+type Start struct {
+	// Scaled is when the scale of the Revision left zero, Created when the backend was created, Scheduled when its Pod got a node,
+	// Started when all its containers ran, with their images pulled, and Ready when it first accepted requests.
+	Scaled, Created, Scheduled, Started, Ready time.Time
 }
 
 // Failure describes why backends do not become ready.

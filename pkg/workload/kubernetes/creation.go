@@ -18,8 +18,8 @@ type creation struct {
 	// resolution is the result of resolving the images, resolving is true while that is in progress.
 	resolution *resolution
 	resolving  bool
-	// refused is the reason why there is no Deployment, retry the timer of the next attempt, failures the number of failed
-	// attempts.
+	// refused is the reason why the Deployment does not exist, retry the timer of the next attempt, failures the number of
+	// failed attempts.
 	refused  *workload.Failure
 	retry    clock.Timer
 	failures int
@@ -38,7 +38,7 @@ func (c *creation) reset() {
 // firstRetry and maxRetry limit the delay before the creation of a Deployment is retried.
 const firstRetry, maxRetry = time.Second, 5 * time.Minute
 
-// refuse records why there is no Deployment, and schedules a retry.
+// refuse records the reason why the Deployment does not exist, and schedules a retry.
 func (r *revision) refuse(failure *workload.Failure) {
 	c := &r.creation
 	c.refused = failure

@@ -3,6 +3,7 @@ package kubernetes
 import (
 	"context"
 	"fmt"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,6 +19,13 @@ type deployment struct {
 	// wanted is the number of backends requested before the Deployment exists. requested is the number requested from the
 	// Deployment, until the watch reports a change of it.
 	wanted, requested *int32
+	// raised is when this replica observed that the scale left zero, or the Deployment with a scale above zero.
+	raised time.Time
+}
+
+// atZero reports whether no backend is requested from the Deployment, or it does not exist.
+func (d *deployment) atZero() bool {
+	return d.object == nil || ptr.Deref(d.object.Spec.Replicas, 1) == 0
 }
 
 // of returns the Deployment if it belongs to the Revision with a UID.

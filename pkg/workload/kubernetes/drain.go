@@ -16,9 +16,9 @@ import (
 // deletionDelay is the maximum delay between the kubelet's and this server's observation of a Pod's deletion.
 const deletionDelay = 500 * time.Millisecond
 
-// AwaitDrained returns once the gateways have no requests left at any backend of a Revision that is draining now, or with an
-// error when ctx is canceled. It covers all of them because the Pods of a Deployment have the same hook, which does not
-// identify the Pod.
+// AwaitDrained returns once the gateways have no requests in flight at any backend of a Revision that is draining now, or
+// with an error when ctx is canceled. It covers all of them because the Pods of a Deployment have the same hook, which does
+// not identify the Pod.
 func (rt *Runtime) AwaitDrained(ctx context.Context, key types.NamespacedName) error {
 	if !backoff.Sleep(ctx, rt.clock, deletionDelay) {
 		return ctx.Err()
@@ -38,7 +38,7 @@ func (rt *Runtime) AwaitDrained(ctx context.Context, key types.NamespacedName) e
 	return group.Wait()
 }
 
-// awaitBackend returns once the gateways have no requests left at a backend.
+// awaitBackend returns once the gateways have no requests in flight at a backend.
 func (rt *Runtime) awaitBackend(ctx context.Context, key types.NamespacedName, backend string, idle <-chan struct{}) error {
 	if drain := rt.options.Drain; drain != nil {
 		return drain(ctx, key, backend)

@@ -58,7 +58,7 @@ func TestPodIsHeldForAllGateways(t *testing.T) {
 		h := running(t, func(o *Options) {
 			o.Drain = func(_ context.Context, k types.NamespacedName, backend string) error {
 				if k != key || backend != "a" {
-					t.Errorf("asked about %s of %s, want a", backend, k)
+					t.Errorf("called for %s of %s, want a", backend, k)
 				}
 				<-idle
 				return nil
@@ -82,7 +82,7 @@ func TestPodIsHeldForAllGateways(t *testing.T) {
 func TestPodIsNotHeldWithoutRequests(t *testing.T) {
 	tests := map[string]func(*harness){
 		"unknown revision": func(*harness) {},
-		"it stays, and only a container starts again": func(h *harness) { h.put(newBackendPod("a", isReady)) },
+		"the Pod stays, and only a container restarts": func(h *harness) { h.put(newBackendPod("a", isReady)) },
 		"never took requests": func(h *harness) {
 			h.put(newBackendPod("a", probedAt(1)))
 			h.put(newBackendPod("a", probedAt(1), isDeleted))

@@ -42,8 +42,8 @@ const (
 // constant is not in k8s.io/api either.
 const replicaSetRefused = "ReplicaSetCreateError"
 
-// failure returns why the newest Pods do not become ready, or nil. pods are oldest first. If Pods are always schedulable, a
-// Pod without a node has not failed.
+// failure returns the reason why the newest Pods do not become ready, or nil. pods are oldest first. If Pods are always
+// schedulable, a Pod without a node has not failed.
 func failure(pods []*pod, deployment *appsv1.Deployment, alwaysSchedulable bool) *workload.Failure {
 	for _, p := range slices.Backward(pods) {
 		if p.deleted() || p.ready() {
@@ -68,7 +68,7 @@ func isRefusal(c *appsv1.DeploymentCondition) bool {
 		c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse && c.Reason == replicaSetRefused
 }
 
-// failure returns why a Pod is not ready, or nil if it may still be starting.
+// failure returns the reason why a Pod is not ready, or nil if it may still be starting.
 func (p *pod) failure(alwaysSchedulable bool) *workload.Failure {
 	if p.Status.Phase == corev1.PodFailed {
 		return &workload.Failure{Resources: true, Reason: cmp.Or(p.Status.Reason, "PodFailed"), Message: cmp.Or(p.Status.Message, "The Pod has failed.")}
@@ -103,8 +103,8 @@ func (p *pod) failure(alwaysSchedulable bool) *workload.Failure {
 	return p.unhealthy
 }
 
-// containerFailure returns why a container does not run, or nil. After the Pod has served requests, a first exit of a
-// container is no failure, because the container restarts.
+// containerFailure returns the reason why a container does not run, or nil. After the Pod has served requests, a first exit
+// of a container is not a failure, because the container restarts.
 func containerFailure(s *corev1.ContainerStatus, subject string, served bool) *workload.Failure {
 	if t := s.State.Terminated; t != nil {
 		if served && s.RestartCount == 0 {
@@ -140,8 +140,7 @@ func containerFailure(s *corev1.ContainerStatus, subject string, served bool) *w
 	}
 }
 
-// exit describes the exit of a container. The message has the code too, because Configuration and Service repeat the
-// message with reasons of their own.
+// exit describes the exit of a container. The message has the code too, because Configuration and Service repeat the message with their own reasons.
 func exit(t *corev1.ContainerStateTerminated, subject string) *workload.Failure {
 	why := strings.TrimSpace(t.Message)
 	if why == "" {

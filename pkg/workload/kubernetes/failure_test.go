@@ -146,7 +146,7 @@ func TestAlwaysSchedulable(t *testing.T) {
 		p.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable}}
 	}))
 	if got := failure([]*pod{p}, &appsv1.Deployment{}, false); got == nil || got.Reason != corev1.PodReasonUnschedulable {
-		t.Errorf("failure %+v, want that there is no node", got)
+		t.Errorf("failure %+v, want the missing node", got)
 	}
 	if got := failure([]*pod{p}, &appsv1.Deployment{}, true); got != nil {
 		t.Errorf("failure %+v, want none", got)

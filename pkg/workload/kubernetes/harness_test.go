@@ -106,7 +106,7 @@ func newHarness(t *testing.T, change func(*Options), objects ...kruntime.Object)
 	return h
 }
 
-// apply applies a Revision until no work is left, as the controller does.
+// apply applies a Revision until no work remains, as the controller does.
 func (h *harness) apply(ctx context.Context, revision *servingv1.Revision) {
 	h.t.Helper()
 	h.applyAs(ctx, revision, true)

@@ -27,7 +27,7 @@ const (
 	failedScheduling = "FailedScheduling"
 )
 
-// inspect reads from a Pod's Events why its containers are not created, until ctx is canceled.
+// inspect reads the reason why a Pod's containers are not created from its Events, until ctx is canceled.
 func (s *pods) inspect(ctx context.Context, p *pod) {
 	rt := s.runtime
 	wait := firstInspection

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -25,6 +26,8 @@ type pod struct {
 	probed, confirmed, served bool
 	// unhealthy describes long-lasting failures of probes, stuck why containers are not created.
 	unhealthy, stuck *workload.Failure
+	// start is when the steps of its start were observed, except for the scale.
+	start workload.Start
 	// drained closes idle.
 	idle    chan struct{}
 	drained func()
@@ -82,6 +85,23 @@ func (p *pod) update(object *corev1.Pod) {
 		p.stuck = nil
 	}
 	p.served = p.served || p.ready()
+}
+
+// observeStart notes the steps of the start that are complete.
+func (p *pod) observeStart(now time.Time) {
+	for _, step := range []struct {
+		at       *time.Time
+		complete bool
+	}{
+		{&p.start.Created, true},
+		{&p.start.Scheduled, p.conditionTrue(corev1.PodScheduled)},
+		{&p.start.Started, p.allRunning()},
+		{&p.start.Ready, p.ready()},
+	} {
+		if step.complete && step.at.IsZero() {
+			*step.at = now
+		}
+	}
 }
 
 // stopTasks stops all tasks of a Pod.

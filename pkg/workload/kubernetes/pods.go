@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/podspec"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisions"
 )
@@ -62,8 +63,27 @@ func (s *pods) update(ctx context.Context, object *corev1.Pod) {
 		s.byUID[object.UID] = p
 	}
 	p.update(object)
+	p.observeStart(s.runtime.clock.Now())
 	p.probing.run(ctx, p.wantsProbe(), func(ctx context.Context) { s.probe(ctx, p) })
 	p.inspecting.run(ctx, p.creating(), func(ctx context.Context) { s.inspect(ctx, p) })
+}
+
+// StartOf returns when this replica observed the steps of a Pod's start. The time of the scale is the one at which the Deployment last left
+// zero.
+func (rt *Runtime) StartOf(key types.NamespacedName, backend string) (workload.Start, bool) {
+	r, ok := rt.revisions.Lock(key)
+	if !ok {
+		return workload.Start{}, false
+	}
+	defer r.Unlock()
+	for _, p := range r.pods.byUID {
+		if p.Name == backend {
+			start := p.start
+			start.Scaled = r.deployment.raised
+			return start, true
+		}
+	}
+	return workload.Start{}, false
 }
 
 // Drained reports that this replica has no request left at a draining backend. It has no effect if Options.Drain is set.

@@ -68,6 +68,7 @@ func (s *pods) probe(ctx context.Context, p *pod) {
 			switch {
 			case err == nil:
 				p.served, p.unhealthy = true, nil
+				p.observeStart(now)
 			case !p.served && p.unhealthy == nil && step.overdue(now):
 				p.unhealthy = &workload.Failure{Reason: reasonUnhealthy, Message: step.describe(err)}
 			}

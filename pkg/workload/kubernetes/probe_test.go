@@ -72,11 +72,11 @@ func TestProbeIsFasterThanTheKubelet(t *testing.T) {
 		}
 		h.put(newBackendPod("a", probedAt(port), isReady))
 		if got := h.state(); got.Ready != 1 {
-			t.Errorf("%d ready, want what the kubelet says", got.Ready)
+			t.Errorf("%d ready, want the kubelet's state", got.Ready)
 		}
 		h.put(newBackendPod("a", probedAt(port)))
 		if got := h.state(); got.Ready != 0 {
-			t.Errorf("%d ready, want what the kubelet says", got.Ready)
+			t.Errorf("%d ready, want the kubelet's state", got.Ready)
 		}
 	})
 }
@@ -153,7 +153,7 @@ func TestProbesLeftToTheKubelet(t *testing.T) {
 		},
 		"several in row":  func(p *corev1.Pod) { p.Spec.Containers[0].ReadinessProbe.SuccessThreshold = 2 },
 		"not started yet": func(p *corev1.Pod) { p.Status.ContainerStatuses[0].State = corev1.ContainerState{} },
-		"another container is not there": func(p *corev1.Pod) {
+		"another container is missing": func(p *corev1.Pod) {
 			p.Spec.Containers = append(p.Spec.Containers, corev1.Container{Name: "sidecar"})
 		},
 		"it is deleted": isDeleted,

@@ -104,7 +104,7 @@ func TestDeploymentOfSeveralContainers(t *testing.T) {
 	})
 	spec := newDeployment(revision, plan{images: known(images.Image{Known: true, User: "1"}, "prepare", "sidecar", "main")}).Spec.Template.Spec
 	if len(spec.Containers) != 2 || len(spec.InitContainers) != 1 || len(spec.Volumes) != 1 {
-		t.Fatalf("%d containers, %d init containers, %d volumes, want 2, 1, 1: nothing but the user's", len(spec.Containers), len(spec.InitContainers), len(spec.Volumes))
+		t.Fatalf("%d containers, %d init containers, %d volumes, want 2, 1, 1: only the user's", len(spec.Containers), len(spec.InitContainers), len(spec.Volumes))
 	}
 	variables := func(c *corev1.Container) map[string]string {
 		all := map[string]string{}
@@ -129,7 +129,7 @@ func TestDeploymentOfSeveralContainers(t *testing.T) {
 		t.Errorf("readiness probes %v, %v, want none and TCP at 90", sidecar.ReadinessProbe, main.ReadinessProbe)
 	}
 	if sidecar.Lifecycle == nil || main.Lifecycle == nil || spec.InitContainers[0].Lifecycle != nil {
-		t.Error("want all containers held until the Pod has drained, and no init container")
+		t.Error("want preStop hooks on all containers, and on no init container")
 	}
 	if diff := cmp.Diff([]corev1.Capability{"NET_BIND_SERVICE"}, main.SecurityContext.Capabilities.Add); diff != "" {
 		t.Errorf("capabilities of the container at port 90 (-want +got):\n%s", diff)
@@ -185,6 +185,6 @@ func TestDeploymentWithNativeSidecar(t *testing.T) {
 		t.Errorf("startup probe %v, want it at 9000 each second", got)
 	}
 	if got := main.ReadinessProbe.HTTPGet.Port.IntValue(); got != 9090 {
-		t.Errorf("the readiness probe is at port %d, want the one it names", got)
+		t.Errorf("the readiness probe is at port %d, want the named one", got)
 	}
 }

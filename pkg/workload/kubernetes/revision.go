@@ -135,7 +135,11 @@ func (r *revision) resolveConflict(ctx context.Context, other *appsv1.Deployment
 
 // setDeployment stores the Deployment from the host.
 func (r *revision) setDeployment(object *appsv1.Deployment) {
+	before := r.deployment.atZero()
 	r.deployment.object, r.deployment.requested = object, nil
+	if before && !r.deployment.atZero() {
+		r.deployment.raised = r.runtime.clock.Now()
+	}
 	if r.deployment.of(r.uid) != nil {
 		r.reset()
 	}

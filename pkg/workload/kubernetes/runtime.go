@@ -3,9 +3,9 @@
 //
 // Backends are observed by a watch of Pods. This server probes starting Pods as well as the kubelet does, so that requests
 // reach them without delay. A preStop hook holds a deleted Pod: the kubelet calls this server, which responds once no
-// gateway has a request left at the Pod. The baseline Pod Security level rejects such hooks. In namespaces that enforce it,
-// the hook sleeps for some seconds, and containers must finish later requests after SIGTERM. This requires Kubernetes 1.30
-// or later.
+// gateway has a request in flight at the Pod. The baseline Pod Security level rejects such hooks. In namespaces that
+// enforce it, the hook sleeps for some seconds, and containers must finish later requests after SIGTERM. This requires
+// Kubernetes 1.30 or later.
 package kubernetes
 
 import (
@@ -37,7 +37,7 @@ type Options struct {
 	Images Resolver
 	// Settings returns the operator's current settings. Required.
 	Settings func() *settings.Settings
-	// Drain returns once no gateway has a request left at a backend. If nil, a single call of Drained is enough.
+	// Drain returns once no gateway has a request in flight at a backend. If nil, a single call of Drained is enough.
 	Drain func(ctx context.Context, revision types.NamespacedName, backend string) error
 	// DrainAddress returns the address of DrainHandler for the kubelet, with an IP address as host, because the kubelet
 	// does not use the cluster's DNS. If it is nil or returns no host, the preStop hooks sleep.

@@ -49,7 +49,7 @@ func TestApplyOfFollowersWritesNothing(t *testing.T) {
 		h := newHarness(t, nil)
 		h.applyAs(t.Context(), newRevision(), false)
 		if writes := h.writes(); len(writes) > 0 || len(h.resolver.asked) > 0 {
-			t.Errorf("writes %q, asked about %q, want nothing", writes, h.resolver.asked)
+			t.Errorf("writes %q, resolved %q, want none", writes, h.resolver.asked)
 		}
 		if got := h.state(); got.UID != "uid-1" {
 			t.Errorf("State %+v, want the UID of the Revision", got)
@@ -79,7 +79,7 @@ func TestApplyOfRunningRevisionResolvesNothing(t *testing.T) {
 		h := newHarness(t, nil, running)
 		h.apply(t.Context(), newRevision())
 		if writes := h.writes(); len(writes) > 0 || len(h.resolver.asked) > 0 {
-			t.Errorf("writes %q, asked about %q, want nothing", writes, h.resolver.asked)
+			t.Errorf("writes %q, resolved %q, want none", writes, h.resolver.asked)
 		}
 		if got := h.state(); got.Desired != 3 {
 			t.Errorf("Desired %d, want 3", got.Desired)
@@ -112,7 +112,7 @@ func TestApplyFailures(t *testing.T) {
 			err:  apierrors.NewForbidden(appsv1.Resource("deployments"), "cart-00001-deployment", errors.New("denied by policy")),
 			want: &workload.Failure{Resources: true, Reason: "FailedCreate", Message: `deployments.apps "cart-00001-deployment" is forbidden: denied by policy`},
 		},
-		"the host is not well": {
+		"the host has an internal error": {
 			err:     apierrors.NewInternalError(errors.New("etcd")),
 			wantErr: "Internal error occurred: etcd",
 		},
@@ -232,7 +232,7 @@ func TestScale(t *testing.T) {
 		if err := h.Apply(t.Context(), newRevision(), true); err != nil {
 			t.Fatal(err)
 		}
-		scale(2) // not there yet
+		scale(2) // does not exist yet
 		h.apply(t.Context(), newRevision())
 		if got := *h.deployment().Spec.Replicas; got != 2 {
 			t.Fatalf("created with %d replicas, want 2", got)
@@ -312,7 +312,7 @@ func TestRemove(t *testing.T) {
 			t.Errorf("writes %q, want the Deployment deleted", h.writes())
 		}
 		if got := h.state(); len(got.Instances) != 1 {
-			t.Errorf("State %+v, want the backend that is still there", got)
+			t.Errorf("State %+v, want the remaining backend", got)
 		}
 		if err := h.client.CoreV1().Pods(key.Namespace).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)

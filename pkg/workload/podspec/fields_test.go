@@ -12,7 +12,7 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
 
-// everyField is a Service that sets each field of a container, of its volumes and of the types in them.
+// everyField returns a Service that sets each field of a container, of its volumes and of the types in them.
 const everyField = `
 apiVersion: serving.knative.dev/v1
 kind: Service

@@ -142,7 +142,7 @@ func forPods(of map[string]string) map[string]string {
 	return kept
 }
 
-// ServingContainer returns the index of the container that has a port. The port of a single container may be left out.
+// ServingContainer returns the index of the container that has a port. The port of a single container may be omitted.
 func ServingContainer(containers []corev1.Container) int {
 	for i := range containers {
 		if len(containers[i].Ports) > 0 {
@@ -195,8 +195,8 @@ func setEnvironment(c *corev1.Container, revision *servingv1.Revision, serving b
 	c.Env = append(env, c.Env...)
 }
 
-// setPreStop delays SIGTERM while the Pod has requests left, for at most the request timeout: the kubelet calls DrainPath.
-// If the namespace rejects such hooks, or no address is known, the container sleeps instead.
+// setPreStop delays SIGTERM while the Pod has requests in flight, for at most the request timeout: the kubelet calls
+// DrainPath. If the namespace rejects such hooks, or no address is known, the container sleeps instead.
 func setPreStop(c *corev1.Container, revision *servingv1.Revision, seconds int64, o *Options) {
 	hook := &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: min(seconds, sleepSeconds)}}
 	if o.DrainHost != "" && !o.LocalHooks {

@@ -29,21 +29,21 @@ func TestRestrict(t *testing.T) {
 		restricted bool
 		want       *corev1.SecurityContext
 	}{
-		"numeric user":                   {image: &Image{NonRoot: true}, want: full(yes)},
-		"named user":                     {image: &Image{}, want: full(nil)},
-		"named user where it must do":    {image: &Image{}, restricted: true, want: full(yes)},
-		"root":                           {image: &Image{MayBeRoot: true}, want: baseline()},
-		"root by number and group":       {image: &Image{MayBeRoot: true}, want: baseline()},
-		"unknown":                        {image: &Image{MayBeRoot: true}, want: baseline()},
-		"unknown where it must do":       {restricted: true, want: full(yes)},
-		"root, the Pod says another":     {image: &Image{MayBeRoot: true}, pod: &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](7)}, want: full(yes)},
-		"the user says it may be root":   {image: &Image{NonRoot: true}, pod: &corev1.PodSecurityContext{RunAsNonRoot: no}, want: full(nil)},
-		"the user says it is not root":   {image: &Image{}, pod: &corev1.PodSecurityContext{RunAsNonRoot: yes}, want: full(nil)},
-		"the user keeps capabilities":    {image: &Image{NonRoot: true}, own: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{}}}, want: withDrop(full(yes))},
-		"the user says it may escalate":  {image: &Image{NonRoot: true}, own: &corev1.SecurityContext{AllowPrivilegeEscalation: yes}, want: withEscalation(full(yes))},
-		"the user runs it as root":       {image: &Image{NonRoot: true}, own: &corev1.SecurityContext{RunAsUser: ptr.To[int64](0)}, want: withUser(baseline(), 0)},
-		"the Pod has a seccomp profile":  {image: &Image{NonRoot: true}, pod: &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{}}, want: withoutSeccomp(full(yes))},
-		"root, restricted, not resolved": {restricted: true, image: &Image{MayBeRoot: true}, want: full(yes)},
+		"numeric user":                       {image: &Image{NonRoot: true}, want: full(yes)},
+		"named user":                         {image: &Image{}, want: full(nil)},
+		"named user, restricted namespace":   {image: &Image{}, restricted: true, want: full(yes)},
+		"root":                               {image: &Image{MayBeRoot: true}, want: baseline()},
+		"root by number and group":           {image: &Image{MayBeRoot: true}, want: baseline()},
+		"unknown":                            {image: &Image{MayBeRoot: true}, want: baseline()},
+		"unknown user, restricted namespace": {restricted: true, want: full(yes)},
+		"root, other user in the Pod":        {image: &Image{MayBeRoot: true}, pod: &corev1.PodSecurityContext{RunAsUser: ptr.To[int64](7)}, want: full(yes)},
+		"user sets runAsNonRoot: false":      {image: &Image{NonRoot: true}, pod: &corev1.PodSecurityContext{RunAsNonRoot: no}, want: full(nil)},
+		"user sets runAsNonRoot: true":       {image: &Image{}, pod: &corev1.PodSecurityContext{RunAsNonRoot: yes}, want: full(nil)},
+		"the user keeps capabilities":        {image: &Image{NonRoot: true}, own: &corev1.SecurityContext{Capabilities: &corev1.Capabilities{Drop: []corev1.Capability{}}}, want: withDrop(full(yes))},
+		"user allows privilege escalation":   {image: &Image{NonRoot: true}, own: &corev1.SecurityContext{AllowPrivilegeEscalation: yes}, want: withEscalation(full(yes))},
+		"the user runs it as root":           {image: &Image{NonRoot: true}, own: &corev1.SecurityContext{RunAsUser: ptr.To[int64](0)}, want: withUser(baseline(), 0)},
+		"the Pod has a seccomp profile":      {image: &Image{NonRoot: true}, pod: &corev1.PodSecurityContext{SeccompProfile: &corev1.SeccompProfile{}}, want: withoutSeccomp(full(yes))},
+		"root, restricted, not resolved":     {restricted: true, image: &Image{MayBeRoot: true}, want: full(yes)},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

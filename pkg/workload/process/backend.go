@@ -46,8 +46,9 @@ type backend struct {
 	// slot is the slot that the backend occupies, or nil if it is draining or stopping.
 	slot            *slot
 	ready, draining bool
-	// readySince is the time at which the backend first became ready.
-	readySince time.Time
+	// created is the time at which the backend was created, startedAt at which all its containers ran, readySince at which it first became
+	// ready.
+	created, startedAt, readySince time.Time
 	// deadline stops a draining backend.
 	deadline clock.Timer
 }
@@ -55,7 +56,7 @@ type backend struct {
 func newBackend(r *revision, s *slot) *backend {
 	b := &backend{
 		revision: r, runtime: r.runtime, plan: r.plan, slot: s, changes: r.changes,
-		name:     r.Key.Name + "-" + rand.String(8),
+		name: r.Key.Name + "-" + rand.String(8), created: r.runtime.clock.Now(),
 		stopping: make(chan struct{}), killing: make(chan struct{}), refresh: make(chan struct{}, 1),
 	}
 	b.volumes = volumes.Dir(filepath.Join(r.runtime.volumes, b.name))
@@ -349,6 +350,7 @@ func (b *backend) serve(port int, sidecars []*running) {
 		all = append(all, p)
 		go await(p)
 	}
+	b.revision.containersStarted(b)
 	results := make(chan result)
 	var probes sync.WaitGroup
 	defer probes.Wait()

@@ -69,7 +69,7 @@ func TestRefused(t *testing.T) {
 			}),
 			reason: "CreateContainerConfigError", resources: true, message: "remove spec.template.spec.volumes[0].projected.sources[0].serviceAccountToken",
 		},
-		"variables that grow without bound": {
+		"variables that grow without limit": {
 			revision: change(func(_ *servingv1.Revision, c *corev1.Container) {
 				c.Env = append(c.Env, corev1.EnvVar{Name: "V0", Value: "0123456789"})
 				for i := range 40 {
@@ -233,7 +233,7 @@ func TestNativeSidecar(t *testing.T) {
 	h.scale(r, 0)
 	h.Drained(keyOf(r), i.Name)
 	ended := filepath.Join(dir, "ended")
-	h.eventually("the end of both", func() bool {
+	h.eventually("the exit of both", func() bool {
 		content, _ := os.ReadFile(ended)
 		return strings.Count(string(content), "\n") == 2
 	})

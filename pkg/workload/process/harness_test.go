@@ -65,7 +65,7 @@ type harness struct {
 	changed chan struct{}
 }
 
-// start runs a Runtime until the test ends, and then checks that no process is left.
+// start runs a Runtime until the test ends, and then checks that no process remains.
 func start(t *testing.T, o Options) *harness {
 	t.Helper()
 	if o.DataDir == "" {
@@ -115,7 +115,7 @@ func start(t *testing.T, o Options) *harness {
 			}
 		})
 		if n := h.owner.killMarked(func(string) bool { return false }); n > 0 {
-			t.Errorf("%d processes were left", n)
+			t.Errorf("%d processes remained", n)
 		}
 	}
 	t.Cleanup(stop)
@@ -208,7 +208,7 @@ func ask(t *testing.T, address string) facts {
 	return f
 }
 
-// alive reports whether a process exists and is no zombie.
+// alive reports whether a process exists and is not a zombie.
 func alive(pid int) bool {
 	if syscall.Kill(pid, 0) != nil {
 		return false

@@ -60,7 +60,7 @@ func TestProbeNumbers(t *testing.T) {
 			kind: newReadinessProbe, spec: corev1.Probe{ProbeHandler: tcp, InitialDelaySeconds: 2, PeriodSeconds: 5, FailureThreshold: 2, SuccessThreshold: 3},
 			from: 6, to: 30, want: []report{{17, true}, {37, false}}, checks: 20,
 		},
-		"readiness that does not pass is no change": {
+		"readiness that does not pass changes nothing": {
 			kind: newReadinessProbe, spec: corev1.Probe{ProbeHandler: exec, PeriodSeconds: 1}, from: 200,
 		},
 		"liveness": {
@@ -138,7 +138,7 @@ func TestTightStartup(t *testing.T) {
 			t.Errorf("%d checks in 30 s, want some hundreds", checks)
 		}
 		if n := pace.starting.Load(); n != 0 {
-			t.Errorf("%d backends count as starting after all", n)
+			t.Errorf("%d backends still count as starting", n)
 		}
 	})
 }
@@ -169,7 +169,7 @@ func TestInterval(t *testing.T) {
 }
 
 // TestReadiness checks that each kind of readiness probe finds a backend ready at PORT (serving 10.4-10, 10.9-1, 10.9-3,
-// 10.9-6), whatever port the probe names.
+// 10.9-6), regardless of the port that the probe names.
 func TestReadiness(t *testing.T) {
 	healthy := filepath.Join(t.TempDir(), "healthy")
 	if err := os.WriteFile(healthy, nil, 0o600); err != nil {
@@ -263,7 +263,7 @@ func TestHealthPort(t *testing.T) {
 	h.apply(r, 1)
 	<-asked
 	if s := h.published(r); len(s) > 0 && s[len(s)-1].Ready > 0 {
-		t.Error("it is ready although its health port says otherwise")
+		t.Error("it is ready although the probe of its health port fails")
 	}
 	healthy.Store(true)
 	h.await(r, "a backend", ready(1))

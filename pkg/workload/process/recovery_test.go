@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// TestKilledServer checks that no process is left after SIGKILL of the server: leaders of process groups exit with the
+// TestKilledServer checks that no process remains after SIGKILL of the server: leaders of process groups exit with the
 // server, their descendants are killed before the next server has started.
 func TestKilledServer(t *testing.T) {
 	t.Run("plain", func(t *testing.T) { testKilledServer(t, "") })
@@ -59,7 +59,7 @@ func testKilledServer(t *testing.T, volume string) {
 		h.eventually("the end of a process", func() bool { return !alive(pid) })
 	}
 	if entries, err := os.ReadDir(h.volumes); len(entries) > 0 {
-		t.Errorf("volumes %v were left, %v", entries, err)
+		t.Errorf("volumes %v remained, %v", entries, err)
 	}
 	if h.owner.id != ownID(t, dir) {
 		t.Error("the directory has another id")
@@ -119,7 +119,7 @@ func TestRecords(t *testing.T) {
 		t.Error("the recorded process is alive")
 	}
 	if !alive(other.Process.Pid) {
-		t.Error("a process was killed because its number is on record")
+		t.Error("a process with a recorded PID was killed")
 	}
 	entries, err := os.ReadDir(h.owner.records)
 	if err != nil || len(entries) != 0 {

@@ -23,6 +23,8 @@ type revision struct {
 	uid      types.UID
 	plan     *plan
 	replicas int32
+	// raised is the time at which replicas left zero.
+	raised time.Time
 	// refused describes why no backend can run, failure why the newest backends do not become ready.
 	refused, failure *workload.Failure
 	// changes counts the changes of objects that the plan refers to; awaiting is true if the last failure was caused by one
@@ -61,7 +63,11 @@ func (r *revision) scale(replicas int32) {
 	if r.removed {
 		return
 	}
+	before := r.replicas
 	r.replicas = max(replicas, 0)
+	if before == 0 && r.replicas > 0 {
+		r.raised = r.runtime.clock.Now()
+	}
 	r.reconcile()
 }
 
@@ -146,6 +152,23 @@ const (
 // starts at once.
 func restartDelay(crashes int) time.Duration {
 	return backoff.Delay(crashes-1, firstRestartDelay, maxRestartDelay)
+}
+
+// containersStarted records that all containers of a backend run.
+func (r *revision) containersStarted(b *backend) {
+	r.Lock()
+	defer r.Unlock()
+	b.startedAt = r.runtime.clock.Now()
+}
+
+// startOf returns when the steps of a backend's start happened.
+func (r *revision) startOf(name string) (workload.Start, bool) {
+	for _, b := range r.backends {
+		if b.name == name {
+			return workload.Start{Scaled: r.raised, Created: b.created, Started: b.startedAt, Ready: b.readySince}, true
+		}
+	}
+	return workload.Start{}, false
 }
 
 // setReady records whether a backend accepts requests.

@@ -230,6 +230,16 @@ func (rt *Runtime) State(key types.NamespacedName) (workload.State, bool) {
 	return rt.revisions.State(key)
 }
 
+// StartOf returns when the steps of a backend's start happened. Processes are not scheduled.
+func (rt *Runtime) StartOf(key types.NamespacedName, name string) (workload.Start, bool) {
+	r, ok := rt.revisions.Lock(key)
+	if !ok {
+		return workload.Start{}, false
+	}
+	defer r.Unlock()
+	return r.startOf(name)
+}
+
 // Drained stops a draining backend.
 func (rt *Runtime) Drained(key types.NamespacedName, name string) {
 	if r, ok := rt.revisions.Lock(key); ok {

@@ -56,7 +56,7 @@ func TestContainer(t *testing.T) {
 		t.Errorf("working directory %s, want %s", f.Dir, dir)
 	}
 	if !f.StdinEnded {
-		t.Error("stdin can be read, want it at its end")
+		t.Error("stdin can be read, want the end")
 	}
 	for _, file := range f.Files {
 		if !strings.HasPrefix(file, "/proc/") && !strings.HasPrefix(file, "/sys/fs/cgroup") {
@@ -116,7 +116,7 @@ func TestScaleDown(t *testing.T) {
 	}
 	h.Drained(keyOf(r), draining.Instances[1].Name)
 	if s := h.await(r, "the other to end", ready(1)); s.Instances[0] != oldest {
-		t.Errorf("%v is left, want the oldest, %v", s.Instances[0], oldest)
+		t.Errorf("%v remains, want the oldest, %v", s.Instances[0], oldest)
 	}
 	h.scale(r, 0)
 	h.Drained(keyOf(r), oldest.Name)
@@ -194,7 +194,7 @@ func TestRemove(t *testing.T) {
 		t.Errorf("a removed revision has the state %v", s)
 	}
 	if _, err := os.Stat(h.logs.Dir(keyOf(r))); err == nil {
-		t.Error("its logs are still there")
+		t.Error("its logs still exist")
 	}
 	if err := h.Scale(t.Context(), keyOf(r), 3); err != nil {
 		t.Errorf("scaling an unknown revision: %v", err)
@@ -278,5 +278,22 @@ func TestShutdown(t *testing.T) {
 	}
 	if err := syscall.Kill(pid, 0); err == nil {
 		t.Errorf("process %d is not reaped", pid)
+	}
+}
+
+// TestStartOf checks that the steps of a process's start are known once it is ready, in order.
+func TestStartOf(t *testing.T) {
+	h := start(t, Options{})
+	r := sample("started", "serve")
+	began := time.Now()
+	h.apply(r, 1)
+	name := h.await(r, "a backend", ready(1)).Instances[0].Name
+	s, ok := h.StartOf(keyOf(r), name)
+	times := []time.Time{began, s.Scaled, s.Created, s.Started, s.Ready, time.Now()}
+	if !ok || !slices.IsSortedFunc(times, time.Time.Compare) || !s.Scheduled.IsZero() {
+		t.Errorf("%t, %+v", ok, s)
+	}
+	if _, ok := h.StartOf(keyOf(r), "another"); ok {
+		t.Error("an unknown backend has a start")
 	}
 }

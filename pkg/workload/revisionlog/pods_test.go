@@ -185,7 +185,7 @@ func TestRequestRate(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if err := pods.wait(ctx, "flood"); !errors.Is(err, context.Canceled) {
-			t.Errorf("an ended context: %v", err)
+			t.Errorf("a canceled context: %v", err)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-// Package revisions keeps the data of a workload about each Revision under a lock of its own, and publishes the State of each
+// Package revisions keeps the data of a workload about each Revision, each under its own lock, and publishes the State of each
 // Revision after changes.
 package revisions
 
@@ -96,8 +96,8 @@ func (t *Table[R]) State(key types.NamespacedName) (workload.State, bool) {
 	return *state, true
 }
 
-// Subscribe adds a function to call after each change of a State, in order for each Revision. The zero State means that the
-// Revision has none any more. fn may call the table.
+// Subscribe adds a function to call after each change of a State, in order for each Revision. The zero State means that the Revision
+// no longer has one. fn may call the table.
 func (t *Table[R]) Subscribe(fn func(types.NamespacedName, workload.State)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -143,7 +143,7 @@ type Entry struct {
 	mu sync.Mutex
 	// changed is true while state is unpublished. notify is true if subscribers are called although the state may be the same.
 	changed, notify bool
-	// publishing is true while a goroutine publishes. deleted is true once the table does not hold the entry any more.
+	// publishing is true while a goroutine publishes. deleted is true once the entry was deleted from the table.
 	publishing, deleted bool
 }
 

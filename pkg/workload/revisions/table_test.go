@@ -35,7 +35,7 @@ func newTable() *Table[*fake] {
 	return New(func(e *Entry) *fake { return &fake{Entry: e, ready: -1} })
 }
 
-// TestUnlock covers when subscribers are called, and with which State.
+// TestUnlock covers the calls of subscribers and their States.
 func TestUnlock(t *testing.T) {
 	table := newTable()
 	var got []int32
@@ -57,7 +57,7 @@ func TestUnlock(t *testing.T) {
 		{"same State", 1, false, nil},
 		{"same State with Notify", 1, true, []int32{1}},
 		{"other State with Notify", 2, true, []int32{2}},
-		{"nothing to report any more", -1, false, []int32{0}},
+		{"State removed", -1, false, []int32{0}},
 	} {
 		got = nil
 		r.ready = step.ready
@@ -76,7 +76,7 @@ func TestUnlock(t *testing.T) {
 	r.Unlock()
 }
 
-// TestPublishInOrder covers that a change during a subscriber's call is published after it returns, also if the State is
+// TestPublishInOrder checks that a change during a subscriber's call is published after it returns, also if the State is
 // gone and another caller unlocks in between.
 func TestPublishInOrder(t *testing.T) {
 	table := newTable()
@@ -103,7 +103,7 @@ func TestPublishInOrder(t *testing.T) {
 	}
 }
 
-// TestDelete covers that an unused Revision is deleted once, and that the table creates another one then.
+// TestDelete checks that an unused Revision is deleted once, and that the table creates another one then.
 func TestDelete(t *testing.T) {
 	table := newTable()
 	first := table.LockOrCreate(key)

@@ -25,7 +25,7 @@ var retries = remote.Backoff{Duration: 200 * time.Millisecond, Factor: 3, Steps:
 func (r *Resolver) fetch(ctx context.Context, q question, reference name.Reference) (Image, error) {
 	var refused error
 	for _, credential := range r.credentials(ctx, q.pull, reference.Context()) {
-		image, err := r.fetchAs(ctx, credential, reference)
+		image, err := r.fetchAs(ctx, q.pull.Namespace, credential, reference)
 		if err == nil || !isRefusal(err) {
 			return image, err
 		}
@@ -34,10 +34,12 @@ func (r *Resolver) fetch(ctx context.Context, q question, reference name.Referen
 	return Image{}, refused
 }
 
-func (r *Resolver) fetchAs(ctx context.Context, credential authn.Authenticator, reference name.Reference) (Image, error) {
+func (r *Resolver) fetchAs(ctx context.Context, namespace string, credential authn.Authenticator, reference name.Reference) (Image, error) {
+	responses := &responses{registryTransport: r.transport, budget: r.options.Budget, namespace: namespace}
+	defer responses.release()
 	options := []remote.Option{
 		remote.WithContext(ctx), remote.WithAuth(credential), remote.WithRetryBackoff(retries),
-		remote.WithTransport(r.transport),
+		remote.WithTransport(responses),
 		remote.WithPlatform(v1.Platform{OS: "linux", Architecture: runtime.GOARCH}),
 	}
 	descriptor, err := remote.Get(reference, options...)

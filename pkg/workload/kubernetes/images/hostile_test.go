@@ -19,6 +19,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
@@ -106,6 +107,59 @@ func TestLimits(t *testing.T) {
 			// The allocations of the test's server and of the sockets are included.
 			if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 128<<20 {
 				t.Errorf("%d MiB were allocated", allocated>>20)
+			}
+		})
+	}
+}
+
+// TestMemoryOfResponses checks that the responses of registries count against the memory of the namespace while an image is read, and that
+// a namespace without memory gets a warning.
+func TestMemoryOfResponses(t *testing.T) {
+	const size = 2 << 20
+	for name, tt := range map[string]struct {
+		limit int64
+		want  string
+	}{
+		"memory for it":    {64 << 20, ""},
+		"too little of it": {8 << 20, ": the namespace holds too much memory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			reached, proceed := make(chan bool), make(chan bool)
+			image := hostile(t, func(w http.ResponseWriter, r *http.Request) {
+				if strings.Contains(r.URL.Path, "/blobs/") {
+					reached <- true
+					<-proceed
+					return
+				}
+				w.Header().Set("Content-Type", manifestType)
+				fmt.Fprintf(w, `{"schemaVersion":2,"mediaType":%q,"config":{"mediaType":"application/vnd.oci.image.config.v1+json","size":1000,"digest":"sha256:%x"},"layers":[],"annotations":{"a":%q}}`,
+					manifestType, sha256.Sum256(nil), strings.Repeat("x", size))
+			})
+			r, _ := newResolver(nil)
+			budget := flow.NewBudget(tt.limit, 0)
+			r.options.Budget = budget
+			type result struct {
+				image Image
+				err   error
+			}
+			done := make(chan result, 1)
+			go func() {
+				image, err := r.Resolve(t.Context(), Pull{Namespace: "shop"}, image)
+				done <- result{image, err}
+			}()
+			if tt.want == "" {
+				<-reached
+				if held := budget.Held("shop"); held < size {
+					t.Errorf("%d bytes are held while the configuration is read, want the size of the manifest", held)
+				}
+				close(proceed)
+			}
+			got := <-done
+			if got.err != nil || !strings.HasSuffix(got.image.Warning, tt.want) || (tt.want == "") != (got.image.Warning == "") {
+				t.Errorf("%+v, %v, want a warning %q", got.image, got.err, tt.want)
+			}
+			if budget.Used() != 0 {
+				t.Errorf("%d bytes are held after the image was read", budget.Used())
 			}
 		})
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+	"github.com/knative-apiserver/knative-apiserver/pkg/shorten"
 )
 
 const (
@@ -49,6 +49,8 @@ type Options struct {
 	Settings func() *settings.Settings
 	// Guard decides which addresses of registries are allowed. Required.
 	Guard *egress.Guard
+	// Budget bounds the memory of responses of registries. Nil means no bound.
+	Budget *flow.Budget
 	// Clock defaults to the real one.
 	Clock  clock.PassiveClock
 	Logger klog.Logger
@@ -104,7 +106,7 @@ func (e *MissingError) Unwrap() error { return e.Err }
 // Resolver reads images from registries. It may be used concurrently.
 type Resolver struct {
 	options   Options
-	transport http.RoundTripper
+	transport *registryTransport
 	// queue schedules requests by namespace, so that slow registries of one namespace do not delay others.
 	queue *flow.Queue
 
@@ -231,7 +233,7 @@ func (r *Resolver) resolve(ctx context.Context, q question) (Image, error) {
 	case isUnreachable(err):
 		r.avoid(registry)
 	}
-	r.options.Logger.Info("Failed to resolve image tag", "image", q.image, "namespace", q.pull.Namespace, "error", shortened(err.Error(), maxLogged))
+	r.options.Logger.Info("Failed to resolve image tag", "image", q.image, "namespace", q.pull.Namespace, "error", shorten.Text(err.Error(), maxLogged))
 	return r.degraded(reference, reason(err).Error()), nil
 }
 
@@ -239,7 +241,7 @@ func (r *Resolver) resolve(ctx context.Context, q question) (Image, error) {
 func (r *Resolver) degraded(reference name.Reference, why string) Image {
 	image := Image{Reference: reference.String()}
 	if _, ok := reference.(name.Digest); !ok {
-		image.Warning = fmt.Sprintf("The tag of image %q was not resolved to a digest: %s", reference, shortened(why, maxReason))
+		image.Warning = fmt.Sprintf("The tag of image %q was not resolved to a digest: %s", reference, shorten.Text(why, maxReason))
 	}
 	return image
 }

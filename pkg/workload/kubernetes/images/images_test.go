@@ -133,7 +133,7 @@ func TestResolveMissing(t *testing.T) {
 	_, err := r.Resolve(t.Context(), Pull{Namespace: "shop"}, image)
 	var missing *MissingError
 	if !errors.As(err, &missing) || missing.Image != image || !strings.HasPrefix(err.Error(), fmt.Sprintf("Unable to fetch image %q: ", image)) {
-		t.Errorf("error %v, want that the image is missing", err)
+		t.Errorf("error %v, want a missing image", err)
 	}
 }
 
@@ -188,7 +188,7 @@ func TestUnreachableRegistryIsAvoided(t *testing.T) {
 	}
 	now.SetTime(now.Now().Add(unreachableTTL))
 	if got := resolve(); got.Reference != digest {
-		t.Errorf("%+v, want the digest after a while", got)
+		t.Errorf("%+v, want the digest after some time", got)
 	}
 }
 
@@ -219,7 +219,7 @@ func TestPullSecrets(t *testing.T) {
 		"of the default account":      {objects: []runtime.Object{pullSecret("mine", config(h.address, "right")), account("default", "mine")}, want: digest},
 		"of the Pod's account":        {objects: []runtime.Object{pullSecret("mine", config(h.address, "right")), account("robot", "mine")}, pull: Pull{ServiceAccount: "robot"}, want: digest},
 		"of the older kind":           {objects: []runtime.Object{legacy}, pull: Pull{Secrets: "legacy"}, want: digest},
-		"the second is right":         {objects: []runtime.Object{pullSecret("a", config(h.address, "wrong")), pullSecret("b", config(h.address, "right"))}, pull: Pull{Secrets: "a,b"}, want: digest},
+		"the second is valid":         {objects: []runtime.Object{pullSecret("a", config(h.address, "wrong")), pullSecret("b", config(h.address, "right"))}, pull: Pull{Secrets: "a,b"}, want: digest},
 		"for the repository":          {objects: []runtime.Object{pullSecret("mine", config(h.address+"/shop", "right"))}, pull: Pull{Secrets: "mine"}, want: digest},
 		"for another repository":      {objects: []runtime.Object{pullSecret("mine", config(h.address+"/sho", "right"))}, pull: Pull{Secrets: "mine"}, want: tag},
 		"for another registry":        {objects: []runtime.Object{pullSecret("mine", config("other.example", "right"))}, pull: Pull{Secrets: "mine"}, want: tag},
@@ -259,14 +259,14 @@ func TestEqualQuestionsAreAskedOnce(t *testing.T) {
 	}
 	all.Wait()
 	if asked := h.manifests.Load() - before; asked != 1 {
-		t.Errorf("asked %d times, want once", asked)
+		t.Errorf("%d requests, want one", asked)
 	}
 	// Another namespace has other secrets, and tags may move.
 	ask("bank")
 	now.SetTime(now.Now().Add(answerTTL))
 	ask("shop")
 	if asked := h.manifests.Load() - before; asked != 3 {
-		t.Errorf("asked %d times in all, want 3", asked)
+		t.Errorf("%d requests in all, want 3", asked)
 	}
 }
 

@@ -41,7 +41,7 @@ func reason(err error) error {
 		verify    *tls.CertificateVerificationError
 		timeout   net.Error
 	)
-	for _, known := range []error{egress.ErrRefused, errTooLarge, errRedirects, errRedirect} {
+	for _, known := range []error{egress.ErrRefused, errTooLarge, errOverBudget, errRedirects, errRedirect} {
 		if errors.Is(err, known) {
 			return known
 		}
@@ -76,12 +76,4 @@ func reason(err error) error {
 		return errors.New("the registry closed the connection")
 	}
 	return errors.New("the response is not a response of a registry")
-}
-
-// shortened returns at most the given number of bytes of a text.
-func shortened(text string, most int) string {
-	if len(text) <= most {
-		return text
-	}
-	return strings.ToValidUTF8(text[:most], "") + "..."
 }

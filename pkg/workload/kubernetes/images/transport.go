@@ -7,10 +7,12 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 )
 
@@ -26,14 +28,18 @@ const (
 	maxResponseHeader = 64 << 10
 	// maxValues bounds the values in a JSON document. A value of three bytes occupies more than a hundred when parsed.
 	maxValues = 1 << 16
+	// bodyWeight is the number of times that a body is in memory: while it grows, in the library, and parsed. valueBytes is the memory
+	// of a parsed value. readStep is the size of the parts in which a body is read.
+	bodyWeight, valueBytes, readStep = 4, 128, 64 << 10
 	// maxRedirects bounds the redirects of a request.
 	maxRedirects = 5
 )
 
 var (
-	errTooLarge  = errors.New("the registry's response exceeds the limit")
-	errRedirects = fmt.Errorf("the registry redirects more than %d times", maxRedirects)
-	errRedirect  = errors.New("the registry redirects credentials to another host, or from https to http")
+	errTooLarge   = errors.New("the registry's response exceeds the limit")
+	errOverBudget = errors.New("the namespace holds too much memory")
+	errRedirects  = fmt.Errorf("the registry redirects more than %d times", maxRedirects)
+	errRedirect   = errors.New("the registry redirects credentials to another host, or from https to http")
 )
 
 // registryTransport sends requests to registries that tenants name: to allowed addresses only, with bounded responses, and
@@ -75,11 +81,76 @@ func (t *registryTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := bound(res); err != nil {
+	return res, nil
+}
+
+// responses is a transport for one image. It reads and bounds the responses, whose memory counts against the budget of the namespace
+// until release.
+type responses struct {
+	*registryTransport
+	budget    *flow.Budget
+	namespace string
+
+	// mu guards held, the number of bytes that are reserved.
+	mu   sync.Mutex
+	held int64
+}
+
+// RoundTrip implements http.RoundTripper.
+func (r *responses) RoundTrip(request *http.Request) (*http.Response, error) {
+	res, err := r.registryTransport.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	if err := r.bound(res); err != nil {
 		res.Body.Close()
 		return nil, err
 	}
 	return res, nil
+}
+
+// hold reserves bytes until release.
+func (r *responses) hold(bytes int64) error {
+	if r.budget == nil {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.budget.Reserve(r.namespace, bytes) {
+		return errOverBudget
+	}
+	r.held += bytes
+	return nil
+}
+
+// release releases all reserved bytes.
+func (r *responses) release() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.held > 0 {
+		r.budget.Release(r.namespace, r.held)
+		r.held = 0
+	}
+}
+
+// read reads at most limit bytes of a body, and reserves memory for each step before it reads it.
+func (r *responses) read(from io.Reader, limit int64) ([]byte, error) {
+	var body bytes.Buffer
+	for left := limit; left > 0; {
+		step := min(left, readStep)
+		if err := r.hold(bodyWeight * step); err != nil {
+			return nil, err
+		}
+		n, err := io.CopyN(&body, from, step)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return body.Bytes(), err
+		}
+		left -= n
+	}
+	return body.Bytes(), nil
 }
 
 // redirected returns the request that follows a redirect. Content may be on another host, such as a mirror or a content
@@ -110,7 +181,7 @@ func redirected(r *http.Request) (*http.Request, error) {
 
 // bound replaces the body of a response by its bytes, up to the limit. The content of an image must be complete and cheap
 // to parse.
-func bound(res *http.Response) error {
+func (r *responses) bound(res *http.Response) error {
 	if res.Request != nil && res.Request.Method == http.MethodHead {
 		return nil
 	}
@@ -118,8 +189,8 @@ func bound(res *http.Response) error {
 	if content && res.ContentLength > limit {
 		return errTooLarge
 	}
-	body, err := io.ReadAll(io.LimitReader(res.Body, limit+1))
-	if err != nil && content {
+	body, err := r.read(res.Body, limit+1)
+	if err != nil && (content || errors.Is(err, errOverBudget)) {
 		return err
 	}
 	if int64(len(body)) > limit {
@@ -128,8 +199,12 @@ func bound(res *http.Response) error {
 		}
 		body = body[:limit]
 	}
-	if bytes.Count(body, []byte{','})+bytes.Count(body, []byte{'{'})+bytes.Count(body, []byte{'['}) > maxValues {
+	values := bytes.Count(body, []byte{','}) + bytes.Count(body, []byte{'{'}) + bytes.Count(body, []byte{'['})
+	if values > maxValues {
 		return errTooLarge
+	}
+	if err := r.hold(valueBytes * int64(values)); err != nil {
+		return err
 	}
 	res.Body.Close()
 	res.Body = io.NopCloser(bytes.NewReader(body))

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/shorten"
 )
 
 const (
@@ -90,7 +92,7 @@ func (l *Files) LastLine(key types.NamespacedName, backend, container string) st
 func lastLine(text []byte) string {
 	text = bytes.TrimSpace(text)
 	text = bytes.TrimSpace(text[bytes.LastIndexByte(text, '\n')+1:])
-	return strings.ToValidUTF8(string(text[:min(len(text), maxMessage)]), "")
+	return shorten.Text(strings.ToValidUTF8(string(text), ""), maxMessage)
 }
 
 // tail returns up to size bytes from the end of a file.

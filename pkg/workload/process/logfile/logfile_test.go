@@ -90,7 +90,7 @@ func TestLastLine(t *testing.T) {
 		"one\ntwo\n":                      "two",
 		"one\r\ntwo \r\n\n":               "two",
 		"bad \xff\xfe utf8":               "bad  utf8",
-		strings.Repeat("x", 2*maxMessage): strings.Repeat("x", maxMessage),
+		strings.Repeat("x", 2*maxMessage): strings.Repeat("x", maxMessage-3) + "...",
 	} {
 		if got := lastLine([]byte(text)); got != want {
 			t.Errorf("lastLine(%q) = %q, want %q", text, got, want)

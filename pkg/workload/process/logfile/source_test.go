@@ -61,7 +61,7 @@ func TestSource(t *testing.T) {
 		{"all", servingv1.RevisionLogOptions{}, "[hello-a main] 1\n[hello-a main] 2\n[hello-a main] 3\n[hello-a side] s\n[hello-b main] 4\n[hello-b main] 5\n"},
 		{"container", servingv1.RevisionLogOptions{Container: "side"}, "[hello-a] s\n"},
 		{"last line", servingv1.RevisionLogOptions{Container: "main", TailLines: ptr.To[int64](1)}, "[hello-a] 3\n[hello-b] 5\n"},
-		{"more lines than there are", servingv1.RevisionLogOptions{Container: "main", TailLines: ptr.To[int64](9)}, "[hello-a] 1\n[hello-a] 2\n[hello-a] 3\n[hello-b] 4\n[hello-b] 5\n"},
+		{"more lines than exist", servingv1.RevisionLogOptions{Container: "main", TailLines: ptr.To[int64](9)}, "[hello-a] 1\n[hello-a] 2\n[hello-a] 3\n[hello-b] 4\n[hello-b] 5\n"},
 		{"no lines", servingv1.RevisionLogOptions{TailLines: ptr.To[int64](0)}, ""},
 		{"recent", servingv1.RevisionLogOptions{SinceSeconds: ptr.To[int64](1800)}, "[hello-a side] s\n[hello-b main] 4\n[hello-b main] 5\n"},
 	} {
