@@ -32,9 +32,11 @@ type aggregatedOptions struct {
 
 // gatewayOptions are the flags of the gateway in a cluster.
 type gatewayOptions struct {
-	port, internalPort, drainPort int
-	accessLog                     string
-	http1FastPath                 bool
+	port, tlsPort, internalPort, drainPort int
+	accessLog                              string
+	http1FastPath, http3                   bool
+	proxies                                prefixList
+	proxyProtocol                          bool
 }
 
 func newAggregatedOptions() *aggregatedOptions {
@@ -50,7 +52,7 @@ func newAggregatedOptions() *aggregatedOptions {
 		components:      allComponents,
 		systemNamespace: app.SystemNamespace,
 		clusterDomain:   defaultClusterDomain,
-		gateway:         gatewayOptions{port: defaultGatewayPort, internalPort: 8081, drainPort: 8083, http1FastPath: true},
+		gateway:         gatewayOptions{port: defaultGatewayPort, tlsPort: defaultGatewayTLSPort, internalPort: 8081, drainPort: 8083, http1FastPath: true},
 		broker:          broker,
 		replica:         newReplicaOptions(),
 	}
@@ -69,15 +71,23 @@ func (o *aggregatedOptions) addFlags(fss *cliflag.NamedFlagSets) {
 
 	serving := fss.FlagSet(servingSection)
 	serving.IntVar(&o.gateway.port, "gateway-port", o.gateway.port, "Port of the gateway for requests from outside the cluster. 0 selects a free port.")
+	serving.IntVar(&o.gateway.tlsPort, "gateway-tls-port", o.gateway.tlsPort,
+		"Port of the gateway for HTTPS requests from outside the cluster. 0 selects a free port, -1 disables HTTPS.")
 	serving.IntVar(&o.gateway.internalPort, "gateway-internal-port", o.gateway.internalPort,
 		"Port of the gateway for requests from Pods of the cluster, the only one that serves cluster-local host names. 0 selects a free port.")
 	serving.IntVar(&o.gateway.drainPort, "drain-port", o.gateway.drainPort,
 		"Port of the gateway for the preStop hooks of Pods, which kubelets call through port 8083 of the Service gateway-internal. 0 selects a free port.")
 	serving.StringVar(&o.gateway.accessLog, "access-log", "", `Path of the JSON access log of requests to Services; "-" writes to stderr. Empty disables it.`)
+	addHTTP3Flag(serving, &o.gateway.http3)
 	addFastPathFlag(serving, &o.gateway.http1FastPath)
+	addTrustedProxiesFlag(serving, &o.gateway.proxies)
+	serving.BoolVar(&o.gateway.proxyProtocol, "proxy-protocol", false,
+		"If true, connections from --trusted-proxies to --gateway-port and --gateway-tls-port begin with a header of the PROXY protocol, version 1 or 2, "+
+			"and are closed otherwise. The client is the one that the header names. Other peers connect without a header.")
 
 	eventing := fss.FlagSet(eventingSection)
-	o.broker.addFlags(eventing, "Port of the broker for events to Brokers and Channels. 0 selects a free port.")
+	o.broker.addFlags(eventing, "Port of the broker for events to Brokers and Channels. 0 selects a free port.",
+		"Port of the broker for events over HTTPS, if the server issues its own certificates. 0 selects a free port, -1 disables HTTPS.")
 
 	destinations := fss.FlagSet(destinationSection)
 	destinations.BoolVar(&o.crossNamespace, "allow-cross-namespace-destinations", false,
@@ -111,8 +121,11 @@ func (o *completedAggregated) validate() error {
 	if faults := validation.IsDNS1123Label(o.systemNamespace); len(faults) > 0 {
 		errs = append(errs, fmt.Errorf("--system-namespace %q: %s", o.systemNamespace, strings.Join(faults, "; ")))
 	}
-	errs = append(errs, validatePort("gateway-port", o.gateway.port, 0), validatePort("gateway-internal-port", o.gateway.internalPort, 0),
-		validatePort("drain-port", o.gateway.drainPort, 0))
+	errs = append(errs, validatePort("gateway-port", o.gateway.port, 0), validatePort("gateway-tls-port", o.gateway.tlsPort, -1), validatePort("gateway-internal-port", o.gateway.internalPort, 0),
+		validatePort("drain-port", o.gateway.drainPort, 0), validateHTTP3(o.gateway.http3, o.gateway.tlsPort))
+	if o.gateway.proxyProtocol && len(o.gateway.proxies) == 0 {
+		errs = append(errs, errors.New("--proxy-protocol requires --trusted-proxies"))
+	}
 	if o.components.has(componentBroker) && o.broker.log.URL == "" && o.api.DataDir == "" {
 		errs = append(errs, errors.New("one of --nats-url and --data-dir must be set to store events"))
 	}
@@ -138,13 +151,19 @@ func (o *aggregatedOptions) embeddedEventLog() bool {
 }
 
 // listeners are the ports of a server except the port of the API. Ports of components that do not run are nil.
-type listeners struct{ public, internal, drain, broker, peer net.Listener }
+type listeners struct {
+	public, tls, internal, drain, broker, brokerTLS, peer net.Listener
+	http3                                                 net.PacketConn
+}
 
 func (l *listeners) close() {
-	for _, listener := range []net.Listener{l.public, l.internal, l.drain, l.broker, l.peer} {
+	for _, listener := range []net.Listener{l.public, l.tls, l.internal, l.drain, l.broker, l.brokerTLS, l.peer} {
 		if listener != nil {
 			listener.Close()
 		}
+	}
+	if l.http3 != nil {
+		l.http3.Close()
 	}
 }
 
@@ -163,15 +182,22 @@ func (o *aggregatedOptions) listen(command *cobra.Command) (_ *listeners, err er
 		port int
 	}{
 		{&l.public, o.components.has(componentGateway), "gateway-port", o.gateway.port},
+		{&l.tls, o.components.has(componentGateway) && o.gateway.tlsPort >= 0, "gateway-tls-port", o.gateway.tlsPort},
 		{&l.internal, o.components.has(componentGateway), "gateway-internal-port", o.gateway.internalPort},
 		{&l.drain, o.components.has(componentGateway), "drain-port", o.gateway.drainPort},
 		{&l.broker, o.components.has(componentBroker), "broker-port", o.broker.port},
+		{&l.brokerTLS, o.components.has(componentBroker) && o.broker.tlsPort >= 0 && o.replica.certificates() != nil, "broker-tls-port", o.broker.tlsPort},
 		{&l.peer, o.replica.several(), "peer-port", o.replica.peerPort},
 	} {
 		if !p.has {
 			continue
 		}
 		if *p.to, err = listen(command.Context(), o.api.Recommended.SecureServing.BindAddress, p.flag, p.port); err != nil {
+			return nil, err
+		}
+	}
+	if l.tls != nil && o.gateway.http3 {
+		if l.http3, err = listenHTTP3(command.Context(), l.tls); err != nil {
 			return nil, err
 		}
 	}
@@ -207,11 +233,14 @@ func (o *completedAggregated) config(ctx context.Context, ports *listeners) (*ap
 	}
 	config.Destinations.Own = o.replica.ownAddresses()
 	if o.components.has(componentControllers) || o.components.has(componentGateway) {
-		config.Serving = &app.ServingConfig{Public: ports.public, Internal: ports.internal, Drain: ports.drain, AccessLog: o.gateway.accessLog, StandardOnly: !o.gateway.http1FastPath}
+		config.Serving = &app.ServingConfig{
+			Public: ports.public, TLS: ports.tls, HTTP3: ports.http3, Internal: ports.internal, Drain: ports.drain, AccessLog: o.gateway.accessLog, StandardOnly: !o.gateway.http1FastPath,
+			Proxies: o.gateway.proxies, ProxyProtocol: o.gateway.proxyProtocol,
+		}
 	}
 	if o.components.has(componentBroker) {
 		var err error
-		if config.Eventing, err = o.broker.config(ctx, ports.broker); err != nil {
+		if config.Eventing, err = o.broker.config(ctx, ports.broker, ports.brokerTLS); err != nil {
 			return nil, err
 		}
 	}

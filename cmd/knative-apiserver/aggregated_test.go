@@ -27,7 +27,7 @@ func parseAggregated(t *testing.T, args ...string) (*aggregatedOptions, *pflag.F
 	return options, flags
 }
 
-// What cannot run in a cluster is refused before anything is started.
+// Invalid flags are rejected before the server starts.
 func TestAggregatedFlags(t *testing.T) {
 	for name, test := range map[string]struct {
 		args []string
@@ -55,8 +55,10 @@ func TestAggregatedFlags(t *testing.T) {
 		"unknown component":     {[]string{"--components=apiserver,scheduler"}, `--components "scheduler" must be among`},
 		"a port of its own":     {[]string{"--broker-port=70000"}, "--broker-port 70000 must be from 0 to 65535"},
 		"no namespace":          {[]string{"--system-namespace=Not_One"}, `--system-namespace "Not_One"`},
+		"PROXY protocol":        {args: []string{"--proxy-protocol", "--trusted-proxies=10.0.0.0/8"}},
+		"PROXY of whom":         {[]string{"--proxy-protocol"}, "--proxy-protocol requires --trusted-proxies"},
 		"no domain":             {[]string{"--cluster-domain=.local"}, `--cluster-domain ".local"`},
-		"nowhere to put events": {[]string{"--components=apiserver,controllers,broker", "--etcd-servers=http://127.0.0.1:2379", "--data-dir="}, "one of --nats-url and --data-dir must be set to store events"},
+		"no storage for events": {[]string{"--components=apiserver,controllers,broker", "--etcd-servers=http://127.0.0.1:2379", "--data-dir="}, "one of --nats-url and --data-dir must be set to store events"},
 		"events in NATS":        {args: []string{"--components=apiserver,controllers,broker", "--etcd-servers=http://127.0.0.1:2379", "--data-dir=", "--nats-url=nats://127.0.0.1"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +79,7 @@ func TestReplicaConfig(t *testing.T) {
 	args := []string{"--replicas=3", "--pod-name=server-2", "--pod-uid=u", "--pod-ip=192.0.2.7", "--components=apiserver,broker", "--certificate-settle-duration=1m"}
 	options, _ := parseAggregated(t, args...)
 	want := &app.ReplicaConfig{
-		PodName: "server-2", PodUID: "u", PodIP: "192.0.2.7", Group: "apiserver.broker", GatewayGroup: "gateway",
+		PodName: "server-2", PodUID: "u", PodIP: "192.0.2.7", Group: "apiserver.broker",
 		Members: app.MembersConfig{StatefulSet: "server", Replicas: 3, Service: "knative-apiserver-peers", EtcdPeerPort: 2380, EtcdClientPort: 2379, EventLogPort: 6222},
 	}
 	if diff := cmp.Diff(want, options.replica.replica(options.components, nil)); diff != "" {
@@ -108,7 +110,7 @@ func TestReplicaConfig(t *testing.T) {
 
 // validate returns the same errors each time, all at once, and changes no option.
 func TestValidateIsPure(t *testing.T) {
-	args := []string{"--components=gateway", "--node-ips=one,192.0.2.1", "--replicas=2", "--gateway-port=-1", "--drain-port=70000", "--certificate-settle-duration=0s"}
+	args := []string{"--components=gateway", "--node-ips=one,192.0.2.1", "--replicas=2", "--gateway-port=-1", "--gateway-tls-port=-2", "--drain-port=70000", "--gateway-http3", "--certificate-settle-duration=0s"}
 	options, flags := parseAggregated(t, args...)
 	values := func() map[string]string {
 		values := map[string]string{}
@@ -121,7 +123,7 @@ func TestValidateIsPure(t *testing.T) {
 	if first == nil || second == nil || first.Error() != second.Error() {
 		t.Errorf("validate returns %v, then %v", first, second)
 	}
-	for _, want := range []string{"--node-ips", "--replicas", "--gateway-port", "--drain-port", "--certificate-settle-duration"} {
+	for _, want := range []string{"--node-ips", "--replicas", "--gateway-port", "--gateway-tls-port", "--drain-port", "--gateway-http3", "--certificate-settle-duration"} {
 		if !strings.Contains(first.Error(), want) {
 			t.Errorf("validate returns %v, want an error of %s too", first, want)
 		}

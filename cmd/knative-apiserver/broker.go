@@ -6,37 +6,47 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"time"
 
 	"github.com/spf13/pflag"
-	"go.opentelemetry.io/otel/trace"
+	oteltrace "go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/api/resource"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/component-base/tracing"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/app"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/trace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 )
 
 // brokerOptions are the flags of Eventing.
 type brokerOptions struct {
-	port          int
+	port, tlsPort int
 	maxEventSize  quantity
 	log           eventlog.Options
 	maxBytes      quantity
 	maxStream     quantity
 	tracingConfig string
+	traceFor      time.Duration
+	traceBytes    quantity
 }
 
 func newBrokerOptions() brokerOptions {
-	return brokerOptions{port: defaultBrokerPort, maxEventSize: 1 << 20, log: eventlog.Options{Replicas: 1}}
+	return brokerOptions{port: defaultBrokerPort, tlsPort: defaultBrokerTLSPort, maxEventSize: 1 << 20, log: eventlog.Options{Replicas: 1},
+		traceFor: trace.DefaultRetention, traceBytes: trace.DefaultMaxBytes}
 }
 
-func (o *brokerOptions) addFlags(flags *pflag.FlagSet, port string) {
+func (o *brokerOptions) addFlags(flags *pflag.FlagSet, port, tlsPort string) {
 	flags.IntVar(&o.port, "broker-port", o.port, port)
+	flags.IntVar(&o.tlsPort, "broker-tls-port", o.tlsPort, tlsPort)
 	flags.Var(&o.maxEventSize, "max-event-size", "Maximum size of the body of an event request, in bytes, such as 1Mi.")
 	flags.Var(&o.maxBytes, "event-log-max-size", "Maximum disk space of all undelivered events, in bytes, such as 10Gi. 0 allows the space of the disk.")
 	flags.Var(&o.maxStream, "event-log-max-stream-size",
 		"Maximum disk space of the undelivered events of one Broker or Channel, in bytes, such as 1Gi. 0 allows a quarter of the space of all.")
+	flags.DurationVar(&o.traceFor, "trace-retention", o.traceFor,
+		"Time for which the subresource trace of Brokers and Channels knows what happened to an event, at least 1m. 0 records nothing.")
+	flags.Var(&o.traceBytes, "trace-max-size", "Maximum disk space of the records for the subresource trace, in bytes, such as 1Gi, at least 1Mi. "+
+		"The oldest records of the namespace with most of them are deleted first.")
 	flags.StringVar(&o.log.URL, "nats-url", "",
 		"URLs of the servers of a NATS cluster with JetStream that stores the events, separated by commas. Empty stores them in the data directory.")
 	flags.StringVar(&o.log.CredentialsFile, "nats-credentials", "", "Path of the credentials for --nats-url. Empty sends none.")
@@ -58,10 +68,30 @@ func addFastPathFlag(fs *pflag.FlagSet, enabled *bool) {
 		"If true, the gateway forwards plain HTTP/1.1 requests with its own forwarder. If false, Go's net/http forwards all requests, at a higher CPU cost per request.")
 }
 
+// addHTTP3Flag adds the flag of HTTP/3.
+func addHTTP3Flag(fs *pflag.FlagSet, enabled *bool) {
+	fs.BoolVar(enabled, "gateway-http3", *enabled,
+		"If true, the gateway also accepts HTTP/3 at the UDP port with the number of --gateway-tls-port, and advertises it to clients of HTTPS by Alt-Svc.")
+}
+
+// validateHTTP3 checks that HTTP/3 has a port.
+func validateHTTP3(enabled bool, tlsPort int) error {
+	if enabled && tlsPort < 0 {
+		return errors.New("--gateway-http3 requires --gateway-tls-port of at least 0")
+	}
+	return nil
+}
+
 func (o *brokerOptions) validate() error {
-	errs := []error{validatePort("broker-port", o.port, 0)}
+	errs := []error{validatePort("broker-port", o.port, 0), validatePort("broker-tls-port", o.tlsPort, -1)}
 	if o.maxEventSize < 1 || o.maxEventSize > math.MaxInt32 {
 		errs = append(errs, fmt.Errorf("--max-event-size %s must be from 1 to 2147483647 bytes", o.maxEventSize.String()))
+	}
+	if o.traceFor != 0 && o.traceFor < time.Minute {
+		errs = append(errs, fmt.Errorf("--trace-retention %s must be 0 or at least 1m", o.traceFor))
+	}
+	if o.traceBytes < 1<<20 {
+		errs = append(errs, fmt.Errorf("--trace-max-size %s must be at least 1Mi", o.traceBytes.String()))
 	}
 	if o.log.Replicas < 1 || o.log.Replicas > 5 {
 		errs = append(errs, fmt.Errorf("--nats-replicas %d must be from 1 to 5", o.log.Replicas))
@@ -75,18 +105,21 @@ func (o *brokerOptions) validate() error {
 	return errors.Join(errs...)
 }
 
-// config returns the configuration of Eventing with a listener.
-func (o *brokerOptions) config(ctx context.Context, listener net.Listener) (*app.EventingConfig, error) {
+// config returns the configuration of Eventing with its listeners; tls may be nil.
+func (o *brokerOptions) config(ctx context.Context, listener, tls net.Listener) (*app.EventingConfig, error) {
 	tracing, err := o.tracing(ctx)
 	if err != nil {
 		return nil, err
 	}
 	log := o.log
 	log.MaxBytes, log.MaxStreamBytes = int64(o.maxBytes), int64(o.maxStream)
-	return &app.EventingConfig{Listener: listener, Log: log, MaxEventBytes: int64(o.maxEventSize), Tracing: tracing}, nil
+	return &app.EventingConfig{
+		Listener: listener, TLS: tls, Log: log, MaxEventBytes: int64(o.maxEventSize), Tracing: tracing,
+		TraceRetention: o.traceFor, TraceMaxBytes: int64(o.traceBytes),
+	}, nil
 }
 
-func (o *brokerOptions) tracing(ctx context.Context) (trace.TracerProvider, error) {
+func (o *brokerOptions) tracing(ctx context.Context) (oteltrace.TracerProvider, error) {
 	if o.tracingConfig == "" {
 		return nil, nil
 	}

@@ -32,14 +32,6 @@ func (l componentList) has(component string) bool { return slices.Contains(l, co
 // group returns the name of the group of replicas that run these components.
 func (l componentList) group() string { return strings.Join(slices.Sorted(slices.Values(l)), ".") }
 
-// gatewayGroup returns the name of the group of replicas with a gateway: this group, or the group with only a gateway.
-func (l componentList) gatewayGroup() string {
-	if l.has(componentGateway) {
-		return l.group()
-	}
-	return componentList{componentGateway}.group()
-}
-
 func (l componentList) validate() error {
 	var errs []error
 	for _, component := range l {
@@ -75,6 +67,16 @@ func validateClusterDomain(domain string) error {
 		return fmt.Errorf("--cluster-domain %q: %s", domain, strings.Join(faults, "; "))
 	}
 	return nil
+}
+
+// listenHTTP3 opens the UDP port with the number of --gateway-tls-port.
+func listenHTTP3(ctx context.Context, tls net.Listener) (net.PacketConn, error) {
+	var config net.ListenConfig
+	socket, err := config.ListenPacket(ctx, "udp", tls.Addr().String())
+	if err != nil {
+		return nil, fmt.Errorf("listen on the UDP port of --gateway-tls-port for --gateway-http3: %w", err)
+	}
+	return socket, nil
 }
 
 // listen opens the port of a flag.

@@ -26,6 +26,13 @@ func (o *destinationOptions) config() egress.Options {
 	return egress.Options{Allow: o.allow, Deny: o.deny}
 }
 
+// addTrustedProxiesFlag registers the flag of the proxies in front of the gateway.
+func addTrustedProxiesFlag(flags *pflag.FlagSet, proxies *prefixList) {
+	flags.Var(proxies, "trusted-proxies",
+		"CIDRs, separated by commas, of the load balancers and proxies in front of the gateway. May be repeated. Their headers X-Forwarded-For, X-Forwarded-Proto, "+
+			"X-Forwarded-Host and Forwarded are kept and extended; other clients' are replaced. A client that they report to use HTTPS is not redirected to HTTPS.")
+}
+
 // prefixList is a flag with networks, which may be repeated.
 type prefixList []netip.Prefix
 

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// TestDestinationFlags are repeated or separated by commas, and refuse values that are no networks.
+// TestDestinationFlags checks that the flags may be repeated or separated by commas, and reject values that are not networks.
 func TestDestinationFlags(t *testing.T) {
 	parse := func(args ...string) (*destinationOptions, error) {
 		o := &destinationOptions{}

@@ -52,7 +52,7 @@ func TestEventsCommands(t *testing.T) {
 			t.Fatal(err)
 		}
 		if queues, err := streams[i].Queues(t.Context()); err != nil || queues[""] != 1 {
-			t.Errorf("restored from %s there is %v, %v, want 1 frame", from, queues, err)
+			t.Errorf("restored from %s: got %v, %v, want 1 frame", from, queues, err)
 		}
 	}
 	if _, err := execute(t, newEventsCommand(), bytes.NewReader(saved.Bytes()), "restore", "--data-dir="+dirs[1], "-"); err == nil {

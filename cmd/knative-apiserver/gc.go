@@ -17,8 +17,9 @@ const (
 	// of serving requests: with Go's default of 100 %, a server with a small heap spends a tenth of its processor time on collection.
 	// A percentage that suits a small heap wastes memory on a large one.
 	gcHeadroom = 80 << 20
-	// minGCPercent and maxGCPercent limit the percentage that follows from it.
-	minGCPercent, maxGCPercent = 40, 200
+	// minGCPercent and maxGCPercent limit the resulting percentage. The maximum is for a replica with only a gateway, which has about 10
+	// MiB of live objects. firstGCPercent is used until the number of live bytes is known.
+	minGCPercent, maxGCPercent, firstGCPercent = 40, 800, 200
 )
 
 // tuneGC sets the garbage collector to a constant headroom instead of a percentage. The environment variable GOGC
@@ -27,12 +28,12 @@ func tuneGC() {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
-	debug.SetGCPercent(maxGCPercent)
-	// A finalizer of what nothing refers to runs after every collection.
+	debug.SetGCPercent(firstGCPercent)
+	// The finalizer of an unreferenced object runs after every collection.
 	type cycle struct{ _ *byte }
 	var collected func(*cycle)
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	percent := maxGCPercent
+	percent := firstGCPercent
 	collected = func(c *cycle) {
 		metrics.Read(live)
 		if next := gcPercent(live[0].Value.Uint64()); next != percent {
@@ -57,9 +58,8 @@ func limitMemory(ctx context.Context) {
 
 // gcPercent returns the percentage that leaves gcHeadroom above a number of live bytes, in steps of ten.
 func gcPercent(live uint64) int {
-	percent := uint64(maxGCPercent)
-	if live > 0 {
-		percent = gcHeadroom * 100 / live / 10 * 10
+	if live == 0 {
+		return firstGCPercent
 	}
-	return int(min(max(percent, minGCPercent), maxGCPercent))
+	return int(min(max(gcHeadroom*100/live/10*10, minGCPercent), maxGCPercent))
 }

@@ -8,8 +8,9 @@ func TestGCPercent(t *testing.T) {
 		live uint64
 		want int
 	}{
-		{"at the very start", 0, 200},
-		{"a small heap", 10 << 20, 200},
+		{"no live bytes yet", 0, 200},
+		{"a very small heap", 1 << 20, 800},
+		{"a gateway alone", 20 << 20, 400},
 		{"as many live bytes as headroom", 80 << 20, 100},
 		{"in steps of ten", 85 << 20, 90},
 		{"a large heap", 10 << 30, 40},

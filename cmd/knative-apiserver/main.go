@@ -13,6 +13,7 @@ import (
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 	"k8s.io/component-base/version/verflag"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/host"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/spawn"
 )
 
@@ -21,7 +22,7 @@ func main() {
 	spawn.Helper()
 	tuneGC()
 	command := newCommand()
-	command.SetContext(genericapiserver.SetupSignalContext())
+	command.SetContext(host.WithoutBodies(genericapiserver.SetupSignalContext()))
 	os.Exit(cli.Run(command))
 }
 
@@ -29,7 +30,7 @@ func newCommand() *cobra.Command {
 	command := newServerCommand(&cobra.Command{
 		Use:   "knative-apiserver",
 		Short: "API server for Knative Serving and Eventing",
-		Long: "Serves the API groups serving.knative.dev, eventing.knative.dev and messaging.knative.dev behind the kube-aggregator " +
+		Long: "Serves the API groups serving.knative.dev, eventing.knative.dev, messaging.knative.dev and networking.internal.knative.dev behind the kube-aggregator " +
 			"of a host cluster, and runs Knative Serving and Eventing there. The standalone command requires no cluster.",
 	}, newAggregatedOptions())
 	command.AddCommand(newStandaloneCommand(), newSnapshotCommand(), newEventsCommand())

@@ -140,8 +140,7 @@ func (o *replicaOptions) replica(components componentList, listener net.Listener
 	set, _ := o.stateful()
 	return &app.ReplicaConfig{
 		PodName: o.podName, PodUID: types.UID(o.podUID), PodIP: o.podIP, Listener: listener,
-		Group: components.group(), GatewayGroup: components.gatewayGroup(),
-		Leads: components.has(componentControllers), ReadOnly: o.certificateDir != "",
+		Group: components.group(), Leads: components.has(componentControllers), ReadOnly: o.certificateDir != "",
 		Members: app.MembersConfig{
 			StatefulSet: set, Replicas: o.replicas, Service: o.peerService,
 			EtcdPeerPort: o.etcdPeerPort, EtcdClientPort: o.etcdClientPort, EventLogPort: o.eventLogPort,

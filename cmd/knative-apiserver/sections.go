@@ -63,7 +63,7 @@ func setFlags(command *cobra.Command, fss cliflag.NamedFlagSets, logging *logsap
 	})
 }
 
-// printUsage prints the subcommands of a command and its flags by section, wrapped at a number of columns unless that is 0.
+// printUsage prints the subcommands of a command and its flags by section, wrapped at a number of columns unless the number is 0.
 func printUsage(to io.Writer, columns int, command *cobra.Command, fss cliflag.NamedFlagSets) {
 	fmt.Fprintf(to, "Usage:\n  %s\n", command.UseLine())
 	if command.HasAvailableSubCommands() {

@@ -26,7 +26,7 @@ func TestHelpSections(t *testing.T) {
 			"Authorization", "Egress selector", "Admission", "Logs", "Traces", "Global",
 		}},
 		"standalone": {newStandaloneCommand(), []string{
-			"Generic", "Serving", "Eventing", "Destination", "Secure serving", "Logs", "Traces", "Global",
+			"Generic", "Serving", "Eventing", "Destination", "Secure serving", "Authentication", "Logs", "Traces", "Global",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

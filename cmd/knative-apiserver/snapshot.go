@@ -14,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/etcd"
 )
 
-// standardStream names standard input or output where a file is asked for.
+// standardStream names standard input or output in place of a file.
 const standardStream = "-"
 
 // newSnapshotCommand returns the commands that maintain the data of the embedded etcd.

@@ -31,7 +31,7 @@ func execute(t *testing.T, command *cobra.Command, in io.Reader, args ...string)
 	return &out, command.ExecuteContext(t.Context())
 }
 
-// run runs an etcd on a directory while do works with it.
+// run runs an etcd on a directory while do runs.
 func run(t *testing.T, dir string, do func(client *clientv3.Client)) {
 	t.Helper()
 	e, err := etcd.Start(dir)
@@ -47,7 +47,7 @@ func run(t *testing.T, dir string, do func(client *clientv3.Client)) {
 	do(client)
 }
 
-// A restore brings back the objects that were saved while the server ran, and removes later ones.
+// A restore recreates the objects that were saved while the server ran, and removes later ones.
 func TestSnapshotCommands(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "objects.db")
 	at := "--data-dir=" + dir
@@ -98,11 +98,11 @@ func TestSnapshotCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "etcd")); !os.IsNotExist(err) {
-		t.Errorf("after discarding there are data: %v", err)
+		t.Errorf("data exists after discard: %v", err)
 	}
 	aside, err := filepath.Glob(filepath.Join(dir, "etcd.*"))
 	if err != nil || len(aside) != 3 {
-		t.Errorf("put aside are %v, %v, want 3 directories", aside, err)
+		t.Errorf("moved aside: %v, %v, want 3 directories", aside, err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, ".snapshot-*")); len(left) > 0 {
 		t.Errorf("left behind: %v", left)

@@ -14,10 +14,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/app"
 )
 
-// The ports of gateway and broker where no flag names one.
+// The default ports of gateway and broker.
 const (
-	defaultGatewayPort = 8080
-	defaultBrokerPort  = 8081
+	defaultGatewayPort    = 8080
+	defaultGatewayTLSPort = 8445
+	defaultBrokerPort     = 8081
+	defaultBrokerTLSPort  = 8446
 )
 
 // standaloneOptions are the flags of the standalone command.
@@ -25,10 +27,13 @@ type standaloneOptions struct {
 	api           *apiserver.StandaloneOptions
 	components    componentList
 	gatewayPort   int
+	tlsPort       int
 	configDir     string
 	clusterDomain string
 	accessLog     string
 	http1FastPath bool
+	http3         bool
+	proxies       prefixList
 	broker        brokerOptions
 	memory        quantity
 	destination   destinationOptions
@@ -39,6 +44,7 @@ func newStandaloneOptions() *standaloneOptions {
 		api:           apiserver.NewStandaloneOptions(),
 		components:    slices.Clone(allComponents),
 		gatewayPort:   defaultGatewayPort,
+		tlsPort:       defaultGatewayTLSPort,
 		clusterDomain: defaultClusterDomain,
 		http1FastPath: true,
 		broker:        newBrokerOptions(),
@@ -59,12 +65,17 @@ func (o *standaloneOptions) addFlags(fss *cliflag.NamedFlagSets) {
 	serving := fss.FlagSet(servingSection)
 	serving.IntVar(&o.gatewayPort, "gateway-port", o.gatewayPort,
 		"Port of the gateway for requests to Services. 0 selects a free port. If the default port is in use, a free port is selected.")
+	serving.IntVar(&o.tlsPort, "gateway-tls-port", o.tlsPort,
+		"Port of the gateway for HTTPS requests to Services. 0 selects a free port, -1 disables HTTPS. If the default port is in use, a free port is selected.")
 	serving.StringVar(&o.accessLog, "access-log", "",
 		`Path of the JSON access log of requests to Services; "-" writes to stderr. Empty writes to access.log in the data directory.`)
+	addHTTP3Flag(serving, &o.http3)
 	addFastPathFlag(serving, &o.http1FastPath)
+	addTrustedProxiesFlag(serving, &o.proxies)
 
 	eventing := fss.FlagSet(eventingSection)
-	o.broker.addFlags(eventing, "Port of the broker for events to Brokers and Channels. 0 selects a free port. If the default port is in use, a free port is selected.")
+	o.broker.addFlags(eventing, "Port of the broker for events to Brokers and Channels. 0 selects a free port. If the default port is in use, a free port is selected.",
+		"Port of the broker for events over HTTPS. 0 selects a free port, -1 disables HTTPS. If the default port is in use, a free port is selected.")
 	o.destination.addFlags(fss.FlagSet(destinationSection),
 		"link-local, multicast and reserved addresses, metadata services, and addresses of this machine except loopback")
 	fss.FlagSet("traces").StringVar(&o.broker.tracingConfig, "tracing-config-file", "",
@@ -93,7 +104,8 @@ func (o *completedStandalone) validate() error {
 	if o.components.has(componentControllers) != (o.components.has(componentGateway) || o.components.has(componentBroker)) {
 		errs = append(errs, errors.New("--components must contain controllers with gateway or broker, or none of them"))
 	}
-	return errors.Join(append(errs, validatePort("gateway-port", o.gatewayPort, 0))...)
+	return errors.Join(append(errs, validatePort("gateway-port", o.gatewayPort, 0), validatePort("gateway-tls-port", o.tlsPort, -1),
+		validateHTTP3(o.http3, o.tlsPort))...)
 }
 
 func newStandaloneCommand() *cobra.Command {
@@ -114,6 +126,7 @@ func (o *completedStandalone) run(command *cobra.Command) error {
 		ClusterDomain: o.clusterDomain,
 		AccessLog:     o.accessLog,
 		StandardOnly:  !o.http1FastPath,
+		Proxies:       o.proxies,
 		MemoryBudget:  int64(o.memory),
 		Destinations:  o.destination.config(),
 	}
@@ -126,13 +139,36 @@ func (o *completedStandalone) run(command *cobra.Command) error {
 		defer listener.Close()
 		config.Gateway = listener
 	}
+	if o.components.has(componentGateway) && o.tlsPort >= 0 {
+		listener, err := o.listen(command, "gateway-tls-port", o.tlsPort)
+		if err != nil {
+			return err
+		}
+		defer listener.Close()
+		config.GatewayTLS = listener
+		if o.http3 {
+			socket, err := listenHTTP3(command.Context(), listener)
+			if err != nil {
+				return err
+			}
+			defer socket.Close()
+			config.GatewayHTTP3 = socket
+		}
+	}
 	if o.components.has(componentBroker) {
 		listener, err := o.listen(command, "broker-port", o.broker.port)
 		if err != nil {
 			return err
 		}
 		defer listener.Close()
-		if config.Eventing, err = o.broker.config(command.Context(), listener); err != nil {
+		var tls net.Listener
+		if o.broker.tlsPort >= 0 {
+			if tls, err = o.listen(command, "broker-tls-port", o.broker.tlsPort); err != nil {
+				return err
+			}
+			defer tls.Close()
+		}
+		if config.Eventing, err = o.broker.config(command.Context(), listener, tls); err != nil {
 			return err
 		}
 	}

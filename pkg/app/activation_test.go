@@ -21,7 +21,7 @@ func (a *activated) Activate(_ context.Context, key routing.Key) error {
 	return a.err
 }
 
-// A replica starts first backends for others that may not.
+// A replica starts first backends for replicas without the permission.
 func TestActivationHandler(t *testing.T) {
 	pods := &activated{}
 	handler := (&serving{pods: pods}).activationHandler()

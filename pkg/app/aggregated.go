@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
@@ -19,9 +21,14 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/app/lifecycle"
 	"github.com/knative-apiserver/knative-apiserver/pkg/certs"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/senderaccount"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/reviews"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/autoscaler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/gateway"
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/etcd"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventtrace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/host"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
@@ -58,13 +65,19 @@ type AggregatedConfig struct {
 
 // ServingConfig configures Serving.
 type ServingConfig struct {
-	// Public accepts requests from outside the cluster, Internal requests of Pods, Drain requests of preStop hooks. They are nil if
-	// other replicas run the gateway.
-	Public, Internal, Drain net.Listener
+	// Public and TLS accept requests from outside the cluster, Internal requests of Pods, Drain requests of preStop hooks. They are nil
+	// if other replicas run the gateway. TLS is nil without HTTPS.
+	Public, TLS, Internal, Drain net.Listener
+	// HTTP3 accepts requests by HTTP/3 from outside the cluster. Nil disables it.
+	HTTP3 net.PacketConn
 	// AccessLog is the path of the access log; "-" means stderr. Empty disables it.
 	AccessLog string
 	// StandardOnly makes net/http forward all requests.
 	StandardOnly bool
+	// Proxies are the networks of trusted proxies in front of the gateway.
+	Proxies []netip.Prefix
+	// ProxyProtocol is true if trusted proxies speak the PROXY protocol on Public and TLS.
+	ProxyProtocol bool
 }
 
 // Run runs the server until ctx is canceled and in-flight work has finished.
@@ -99,9 +112,17 @@ type aggregated struct {
 	faults   *faults
 	budget   *flow.Budget
 	guard    *egress.Guard
+	// reviews verifies callers of Services and senders of events.
+	reviews *reviews.Reviews
 	// certificates is nil without certificates of its own, replica without peers.
 	certificates replicaCertificates
 	replica      *replica
+	// gateway is nil if other replicas run it.
+	gateway *gateway.Gateway
+	// autoscaler is nil without Serving.
+	autoscaler *autoscaler.Loop
+	// traces is nil if this replica runs no broker, or nothing is recorded.
+	traces *eventtrace.Traces
 	// members is nil without a replica that issues its certificates by issuer.
 	members *members
 	issuer  *certs.Manager
@@ -136,6 +157,9 @@ func newAggregated(ctx context.Context, c AggregatedConfig, shutdown func()) (*a
 	if a.writer, err = kubernetes.NewForConfig(a.guarded(a.builtIn)); err != nil {
 		return nil, fmt.Errorf("create client of the host cluster: %w", err)
 	}
+	a.reviews = reviews.New(reviews.Options{
+		Tokens: a.host.AuthenticationV1().TokenReviews(), Access: a.host.AuthorizationV1().SubjectAccessReviews(), Register: registry.MustRegister,
+	})
 	a.guard, err = newGuard(registry, c.Destinations, a.builtIn, a.replica)
 	return a, err
 }
@@ -197,7 +221,7 @@ func (a *aggregated) foundation() lifecycle.Stage {
 
 // dependencies returns what the API server uses.
 func (a *aggregated) dependencies() apiserver.Dependencies {
-	d := apiserver.Dependencies{Settings: a.settings, Memory: a.budget, Components: a}
+	d := apiserver.Dependencies{Settings: a.settings, ClusterDomain: a.ClusterDomain, Memory: a.budget, Components: a}
 	if a.Certificates != nil && a.Certificates.Serving {
 		d.ServingCertificate = a.certificates.ServingCertificate()
 	}
@@ -236,6 +260,18 @@ func (a *aggregated) Start(ctx context.Context, server *apiserver.Server) error 
 	if err != nil {
 		return err
 	}
+	switch {
+	case a.gateway != nil:
+		server.SetGateway(a.gateway)
+	case a.replica != nil:
+		server.SetGateway(&gateway.Remote{Gateways: a.replica.Gateways(), Forward: a.replica.Transport()})
+	}
+	if a.autoscaler != nil || a.replica != nil {
+		server.SetExplainer(newExplainer(a.autoscaler, a.replica))
+	}
+	if a.traces != nil {
+		server.SetTraces(a.traces)
+	}
 	return startModules(ctx, a.runner, stages)
 }
 
@@ -255,9 +291,17 @@ func (a *aggregated) modules(ctx context.Context, clients *clients) ([]lifecycle
 		knowing = append(knowing, newFollowing(a.replica))
 	}
 	if a.Serving != nil {
-		m, err := a.newServing(ctx, clients, services)
+		namespaces, err := newNamespacesInformer(a.builtIn)
 		if err != nil {
 			return nil, err
+		}
+		shared.informers = append(shared.informers, namespaces)
+		m, err := a.newServing(ctx, clients, services, namespaces)
+		if err != nil {
+			return nil, err
+		}
+		if m.certificates != nil {
+			reconciling = append(reconciling, m.certificates)
 		}
 		reconciling = append(reconciling, m.pods, m.serving)
 		if m.traffic != nil {
@@ -265,17 +309,24 @@ func (a *aggregated) modules(ctx context.Context, clients *clients) ([]lifecycle
 		}
 	}
 	if a.Eventing != nil {
-		m, err := a.newEventing(ctx, clients, services)
+		objects, err := metadata.NewForConfig(a.builtIn)
+		if err != nil {
+			return nil, fmt.Errorf("create client of metadata: %w", err)
+		}
+		accounts := senderaccount.NewInformer(objects)
+		shared.informers = append(shared.informers, accounts)
+		m, err := a.newEventing(ctx, clients, services, accounts)
 		if err != nil {
 			return nil, err
 		}
+		a.traces = m.traces
 		reconciling = append(reconciling, m.streams, m.consumers)
 		accepting = append(accepting, m.broker)
 	}
 	if a.replica != nil {
 		if a.Replica.Leads {
 			a.replica.server.HandleAll(membership.RegistrarElement, &membership.Registrar{
-				Client: a.host, Namespace: a.API.SystemNamespace, PodLabel: gatewayLabel, Installation: a.Replica.GatewayGroup, Clock: clock.RealClock{},
+				Client: a.host, Namespace: a.API.SystemNamespace, PodLabel: gatewayLabel, Installation: gatewayComponent, Clock: clock.RealClock{},
 			})
 		}
 		reconciling = append(reconciling, &joined{replica: a.replica})

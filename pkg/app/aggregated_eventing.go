@@ -13,20 +13,22 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
-	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channel"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/senderaccount"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/tokens"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
 // ingressService is the name of the Service in the system namespace by which Pods reach the broker.
 const ingressService = "broker-ingress"
 
-// newEventing returns the modules of Eventing. services has the core Services of the host cluster.
-func (a *aggregated) newEventing(ctx context.Context, clients *clients, services cache.SharedIndexInformer) (*eventingModules, error) {
+// newEventing returns the modules of Eventing. services has the core Services of the host cluster, accounts the ServiceAccounts of Triggers and
+// Subscriptions.
+func (a *aggregated) newEventing(ctx context.Context, clients *clients, services, accounts cache.SharedIndexInformer) (*eventingModules, error) {
 	cluster, err := a.hostCluster(a.guarded(a.builtIn))
 	if err != nil {
 		return nil, err
@@ -52,7 +54,14 @@ func (a *aggregated) newEventing(ctx context.Context, clients *clients, services
 		}
 	}
 	return newEventing(ctx, eventingOptions{
-		EventingConfig: config, registry: a.registry, clients: clients, clusterDomain: a.ClusterDomain, address: a.address, host: cluster,
+		EventingConfig: config, registry: a.registry, clients: clients, clusterDomain: a.ClusterDomain, host: cluster,
+		settings: a.settings, reviews: a.reviews, dataDir: a.API.DataDir,
+		accounts: senderaccount.Source{Client: a.writer.CoreV1(), Informer: accounts},
+		// Each replica requests the tokens for the streams that it owns.
+		tokens: tokens.New(tokens.Options{
+			Requester: tokens.Kubernetes{Client: a.host.CoreV1()}, Reviewer: a.host.AuthenticationV1().TokenReviews(), Register: a.registry.MustRegister,
+		}),
+		plain: a.plainURL, secure: a.secureIngress(), core: a.host, faults: a.faults,
 		channelServices:     names,
 		allowCrossNamespace: a.AllowCrossNamespace,
 		network:             destination.Network{Namespace: a.API.SystemNamespace, Ingress: ingressService, Gateway: internalGateway},
@@ -84,10 +93,22 @@ func (a *aggregated) hostCluster(config *rest.Config) (*destination.Host, error)
 	}, nil
 }
 
-// address returns the address at which a stream accepts events of Pods.
-func (a *aggregated) address(key eventing.Key) duckv1.Addressable {
+// plainURL returns the URL at which a stream accepts events of Pods without TLS.
+func (a *aggregated) plainURL(key eventing.Key) string {
 	if key.Kind == eventing.Channel {
-		return duckv1.Addressable{URL: fmt.Sprintf("http://%s.%s.svc.%s", eventing.ChannelHost(key.Name), key.Namespace, a.ClusterDomain)}
+		return fmt.Sprintf("http://%s.%s.svc.%s", eventing.ChannelHost(key.Name), key.Namespace, a.ClusterDomain)
 	}
-	return addressOf(a.serviceName(ingressService), key)
+	return urlOf(addressHTTP, a.serviceName(ingressService), key)
+}
+
+// secureIngress returns the broker's listener with TLS, whose certificate the authority of the replicas issues. Nil without a listener.
+func (a *aggregated) secureIngress() *secureIngress {
+	if a.Eventing.TLS == nil {
+		return nil
+	}
+	host := a.serviceName(ingressService)
+	short := ingressService + "." + a.API.SystemNamespace
+	return &secureIngress{
+		host: host, authority: a.issuer.Bundle, subscribe: a.issuer.Subscribe, certificate: a.issuer.ServerCertificate(host, short+".svc", short),
+	}
 }

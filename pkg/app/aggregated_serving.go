@@ -13,6 +13,7 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostservice"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/route"
+	gatewaycerts "github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/certificates"
 	kubeworkload "github.com/knative-apiserver/knative-apiserver/pkg/workload/kubernetes"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/kubernetes/images"
 )
@@ -26,23 +27,27 @@ const (
 
 // servingModules are Serving with Revisions as Pods.
 type servingModules struct {
-	pods    *pods
-	serving *serving
+	// certificates is nil if the gateway of this replica does not serve HTTPS.
+	certificates *hostCertificates
+	pods         *pods
+	serving      *serving
 	// traffic is nil if other replicas run the gateway.
 	traffic *traffic
 }
 
-// newServing returns the modules of Serving. services has the core Services of the host cluster.
-func (a *aggregated) newServing(ctx context.Context, clients *clients, services cache.SharedIndexInformer) (*servingModules, error) {
+// newServing returns the modules of Serving. services has the core Services of the host cluster, namespaces the metadata of
+// its Namespaces.
+func (a *aggregated) newServing(ctx context.Context, clients *clients, services, namespaces cache.SharedIndexInformer) (*servingModules, error) {
 	log := accessLog(a.Serving.AccessLog)
+	store := &gatewaycerts.Store{}
 	activations := &activations{}
 	gateway := newGateway(gatewayOptions{
-		registry: a.registry, settings: a.settings, budget: a.budget, activations: activations, accessLog: log, standardOnly: a.Serving.StandardOnly, replica: a.replica,
-		listeners: 2, stopTimeout: longestRequest,
+		registry: a.registry, settings: a.settings, budget: a.budget, activations: activations, accessLog: log, standardOnly: a.Serving.StandardOnly, proxies: a.Serving.Proxies, proxyProtocol: a.Serving.ProxyProtocol, replica: a.replica,
+		reviews: a.reviews, listeners: 3, certificates: store, stopTimeout: longestRequest,
 	})
 	workload, err := kubeworkload.New(kubeworkload.Options{
 		Client:       a.writer,
-		Images:       images.New(images.Options{Client: a.host, Settings: a.settings.Get, Guard: a.guard, Clock: clock.RealClock{}, Logger: klog.FromContext(ctx)}),
+		Images:       images.New(images.Options{Client: a.host, Settings: a.settings.Get, Guard: a.guard, Budget: a.budget, Clock: clock.RealClock{}, Logger: klog.FromContext(ctx)}),
 		Settings:     a.settings.Get,
 		Drain:        gateway.AwaitDrainedByAll,
 		DrainAddress: a.drainAddress(ctx),
@@ -61,18 +66,27 @@ func (a *aggregated) newServing(ctx context.Context, clients *clients, services 
 	if err != nil {
 		return nil, err
 	}
+	var hostCertificates *hostCertificates
+	if a.Serving.Public == nil || a.Serving.TLS != nil {
+		if hostCertificates, err = a.newHostCertificates(ctx, store); err != nil {
+			return nil, err
+		}
+	}
 	serving, err := newServing(ctx, servingOptions{
-		registry: a.registry, clients: clients, settings: a.settings, workload: workload, gateway: gateway, activations: activations,
-		urls: route.URLs{ClusterDomain: a.ClusterDomain}, placeholders: placeholders,
-		replica: a.replica, pods: workload,
+		certificates: hostCertificates,
+		registry:     a.registry, clients: clients, settings: a.settings, workload: workload, gateway: gateway, activations: activations,
+		urls: route.URLs{ClusterDomain: a.ClusterDomain}, placeholders: placeholders, namespaces: namespaces,
+		replica: a.replica, pods: workload, faults: a.faults,
 	})
 	if err != nil {
 		return nil, err
 	}
-	m := &servingModules{pods: &pods{workload: workload}, serving: serving}
+	a.autoscaler = serving.autoscaler
+	m := &servingModules{certificates: hostCertificates, pods: &pods{workload: workload}, serving: serving}
 	if a.Serving.Public != nil {
+		a.gateway = gateway
 		m.traffic = &traffic{
-			gateway: gateway, listener: a.Serving.Internal, public: a.Serving.Public, drain: a.Serving.Drain, hooks: workload.DrainHandler(), accessLog: log,
+			gateway: gateway, listener: a.Serving.Internal, public: a.Serving.Public, tls: a.Serving.TLS, http3: a.Serving.HTTP3, certificates: store, drain: a.Serving.Drain, hooks: workload.DrainHandler(), accessLog: log,
 		}
 	}
 	return m, nil

@@ -17,6 +17,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
+	"github.com/knative-apiserver/knative-apiserver/pkg/memorylimit"
 )
 
 // SystemNamespace is the default namespace of the server, its Services and the ConfigMaps of its settings.
@@ -27,18 +28,24 @@ const stopTimeout = 10 * time.Second
 
 // EventingConfig configures Eventing.
 type EventingConfig struct {
-	// Listener accepts events.
-	Listener net.Listener
+	// Listener accepts events, TLS events over TLS. TLS is nil without HTTPS.
+	Listener, TLS net.Listener
 	// Log configures the event log, except for its directory, its installation and its cluster.
 	Log eventlog.Options
 	// MaxEventBytes is the maximum size of the body of an event request.
 	MaxEventBytes int64
 	// Tracing exports the spans of events and deliveries. Nil disables tracing.
 	Tracing trace.TracerProvider
+	// TraceRetention is how long records of events are kept for the subresource trace; 0 records nothing. TraceMaxBytes bounds their size.
+	TraceRetention time.Duration
+	TraceMaxBytes  int64
 }
 
 // EventLogDir returns the directory of the embedded event log in the data directory of a server.
 func EventLogDir(dataDir string) string { return filepath.Join(dataDir, "events") }
+
+// traceDir returns the directory of the records of events in the data directory of a server.
+func traceDir(dataDir string) string { return filepath.Join(dataDir, "traces") }
 
 // metricsRegistry registers metrics.
 type metricsRegistry interface {
@@ -76,6 +83,7 @@ func startModules(ctx context.Context, runner *lifecycle.Runner, stages []lifecy
 	if err := runner.Start(ctx, stages...); err != nil {
 		return err
 	}
+	go memorylimit.Trim(ctx)
 	klog.FromContext(ctx).Info("Accepting requests and events")
 	return nil
 }

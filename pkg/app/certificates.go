@@ -47,7 +47,7 @@ type mountedCertificate struct {
 // Name implements lifecycle.Module.
 func (*mountedCertificate) Name() string { return "certificate" }
 
-// Start waits until there is a certificate.
+// Start waits for the certificate.
 func (m *mountedCertificate) Start(ctx context.Context, fail func(error)) error {
 	m.Begin(ctx, fail)
 	if err := m.Init(ctx, m.Mounted.Start); err != nil {
@@ -62,7 +62,7 @@ type certificates struct {
 	lifecycle.Tasks
 	*certs.Manager
 	bundles *certs.CABundles
-	// leads is true if this replica may lead, and then keeps the certificate of gateways.
+	// leads is true if this replica may lead. The leader keeps the certificate of gateways current.
 	leads bool
 }
 
@@ -89,7 +89,7 @@ func newCertificates(c CertificatesConfig, host *rest.Config, o certs.Options) (
 // Name implements lifecycle.Module.
 func (*certificates) Name() string { return "certificates" }
 
-// Start waits until there are certificates.
+// Start waits for the certificates.
 func (m *certificates) Start(ctx context.Context, fail func(error)) error {
 	m.Begin(ctx, fail)
 	if err := m.Init(ctx, m.Manager.Start); err != nil {

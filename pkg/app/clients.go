@@ -36,7 +36,7 @@ func newClients(config *rest.Config, recorder record.EventRecorder) (*clients, e
 }
 
 // withoutManagedFields removes the managed fields from cached objects, a third of their size. No controller reads them, and the
-// server keeps the managed fields of objects that are written without.
+// server keeps the managed fields if a write omits them.
 func withoutManagedFields(obj any) (any, error) {
 	if object, ok := obj.(metav1.Object); ok {
 		object.SetManagedFields(nil)
@@ -44,7 +44,7 @@ func withoutManagedFields(obj any) (any, error) {
 	return obj, nil
 }
 
-// garbageCollector returns the controller that deletes objects whose owners are gone, which a host cluster does otherwise.
+// garbageCollector returns the controller that deletes objects whose owners no longer exist. A host cluster has its own.
 func (c *clients) garbageCollector(core *coreKinds) (*reconciler.Controller, error) {
 	resources := append(garbage.Resources(),
 		garbage.Resource{GroupVersionResource: configMapResource, Kind: "ConfigMap"},

@@ -12,7 +12,7 @@ import (
 // workers is the number of objects of a kind that are reconciled concurrently.
 const workers = 16
 
-// controllers is the module of some controllers. It is ready when some of them have reconciled all existing objects once.
+// controllers is the module that runs controllers. It is ready when the awaited ones have reconciled all existing objects once.
 type controllers struct {
 	lifecycle.Tasks
 	name    string

@@ -5,23 +5,28 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/url"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
-	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/app/lifecycle"
+	"github.com/knative-apiserver/knative-apiserver/pkg/certs"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/authorization"
 	brokercontroller "github.com/knative-apiserver/knative-apiserver/pkg/controllers/broker"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/channel"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/eventpolicy"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/senderaccount"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/subscription"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/trigger"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/broker"
@@ -29,12 +34,18 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/senders"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/tokens"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/trace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/reviews"
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventtrace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
+	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
 // channelPath is the first element of the paths of Channels, which distinguishes them from Brokers of the same name.
@@ -46,9 +57,13 @@ const catchUpTimeout = 30 * time.Second
 // eventingModules is Eventing: the controllers of Brokers and Channels, then the controllers of Triggers and Subscriptions, which need
 // the streams, and the broker that accepts and delivers events.
 type eventingModules struct {
+	// authority is nil if another module maintains the authority of the broker.
+	authority *ingressAuthority
 	streams   *controllers
 	consumers *consumers
 	broker    *brokerModule
+	// traces is nil if nothing is recorded.
+	traces *eventtrace.Traces
 }
 
 // dataPlane serves the streams and consumers of this replica, or all without peers.
@@ -57,6 +72,8 @@ type dataPlane interface {
 	eventing.Consumers
 	Accept(ctx context.Context, stream eventing.Key, events []*event.Event) error
 	Exists(stream eventing.Key) bool
+	// Consumers returns the consumers of a stream, whichever replica owns it.
+	Consumers(stream eventing.Key) []eventing.Consumer
 	Start(ctx context.Context) error
 	Stop(timeout time.Duration)
 }
@@ -66,10 +83,23 @@ type eventingOptions struct {
 	EventingConfig
 	registry metricsRegistry
 	clients  *clients
+	settings *settings.Store
+	// reviews verifies senders of events.
+	reviews *reviews.Reviews
+	// accounts creates the ServiceAccounts of Triggers and Subscriptions, and tokens has their tokens.
+	accounts senderaccount.Source
+	tokens   *tokens.Tokens
 	// clusterDomain is the DNS domain of the cluster.
 	clusterDomain string
-	// address returns the address at which a stream accepts events.
-	address func(eventing.Key) duckv1.Addressable
+	// dataDir is the directory of the server's data. Empty if it stores none.
+	dataDir string
+	// plain returns the URL at which a stream accepts events without TLS.
+	plain func(eventing.Key) string
+	// secure is the listener with TLS. Nil without one.
+	secure *secureIngress
+	// core reads the trust bundles of the namespace of faults.
+	core   kubernetes.Interface
+	faults *faults
 	// host has the kinds of the host cluster that destinations may refer to. Nil if there is no host cluster.
 	host *destination.Host
 	// channelServices are the core Services of Channels. Nil without a host cluster.
@@ -103,16 +133,26 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 	if err != nil {
 		return nil, err
 	}
+	traces := o.openTraces(ctx)
+	defer func() {
+		if err != nil {
+			traces.Close()
+		}
+	}()
 	health := &healthChanges{}
-	own := o.newBroker(ctx, log, known, health)
+	at := &addresses{plain: o.plain, encryption: func() settings.TransportEncryption { return o.settings.Get().TransportEncryption }, secure: o.secure, authenticated: o.authenticated}
+	deliverer := sender.New(sender.Options{
+		TracerProvider: o.Tracing, Dial: o.guard.Dialer(egress.ForEvents, sender.DialTimeout), Discloses: o.discloses, Budget: o.budget,
+	})
+	own := o.newBroker(ctx, log, known, health, at, deliverer, traces)
 	log.SetRestoreHooks(eventlog.RestoreHooks{Exists: known.existsNow, Restored: func(id string) {
 		if err := own.Restored(ctx, types.UID(id)); err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to look for restored events; they are delivered after the next ones")
 		}
 	}})
 
-	m := &eventingModules{broker: &brokerModule{dataPlane: own, log: log, listener: o.Listener}}
-	accepting := ingress.Options{MaxBody: o.MaxEventBytes, Budget: o.budget, TracerProvider: o.Tracing, Register: o.registry.MustRegister}
+	m := &eventingModules{broker: &brokerModule{dataPlane: own, log: log, traces: traces, listener: o.Listener, tls: o.TLS, secure: o.secure, trust: o.trustBundles(deliverer)}}
+	accepting := ingress.Options{MaxBody: o.MaxEventBytes, Budget: o.budget, TracerProvider: o.Tracing, Register: o.registry.MustRegister, Serves: at.serves}
 	recorder := o.clients.recorder
 	var shared *sharedEventing
 	if o.replica != nil {
@@ -121,77 +161,199 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 		accepting.Peers = &ingress.Forwarder{Owners: shared.owners, Transport: o.replica.Transport(), Exists: shared.streams.Exists}
 		recorder = leader.Recorder(recorder, shared.ownsObject)
 	}
-	hosts := &eventing.ChannelHosts{Streams: m.broker.dataPlane}
+	table := &senders.Table{Streams: m.broker.dataPlane, Reviews: o.reviews}
+	hosts := &eventing.ChannelHosts{Streams: table}
 	accepting.Accept, accepting.Exists, accepting.Find = m.broker.dataPlane.Accept, m.broker.dataPlane.Exists, hosts.Find
+	accepting.Senders = table
 	m.broker.ingress = ingress.New(accepting)
 
-	all, err := o.newControllers(ctx, m.broker.dataPlane, hosts, recorder)
+	all, err := o.newControllers(ctx, m.broker.dataPlane, table, hosts, recorder, at)
 	if err != nil {
 		return nil, err
 	}
+	all.followAddresses(o, at)
 	health.connect(all.triggers, all.subscriptions)
-	m.streams = &controllers{name: "streams", all: []*reconciler.Controller{all.brokers, all.channels}}
+	if o.secure != nil && o.secure.run != nil {
+		m.authority = &ingressAuthority{run: o.secure.run}
+	}
+	records := &eventtrace.Replicas{Store: traces}
+	if traces != nil {
+		m.traces = o.newTraces(records, m.broker.dataPlane, own)
+	}
+	m.streams = &controllers{name: "streams", all: []*reconciler.Controller{all.policies, all.brokers, all.channels}}
 	m.consumers = &consumers{controllers: controllers{name: "consumers", all: []*reconciler.Controller{all.triggers, all.subscriptions}}}
 	m.streams.awaited, m.consumers.awaited = m.streams.all, m.consumers.all
 	if shared != nil {
 		m.consumers.log = log
-		shared.lead(all.brokers, all.triggers, all.channels, all.subscriptions)
+		shared.lead(all)
 		shared.serve(o.replica, m.broker.ingress)
+		records.Peers, records.Transport = o.replica.Brokers(), o.replica.Transport()
+		o.replica.server.Handle(eventtrace.Element, records.Handler())
 	}
 	return m, nil
 }
 
-func (o *eventingOptions) newBroker(ctx context.Context, log *eventlog.Log, known *knownObjects, health *healthChanges) *broker.Broker {
-	deliverer := sender.New(sender.Options{
-		TracerProvider: o.Tracing, Dial: o.guard.Dialer(egress.ForEvents, sender.DialTimeout), Discloses: o.discloses, Budget: o.budget,
-	})
+func (o *eventingOptions) newBroker(ctx context.Context, log *eventlog.Log, known *knownObjects, health *healthChanges, at *addresses, deliverer *sender.Sender, traces *trace.Store) *broker.Broker {
 	own := broker.New(klog.NewContext(ctx, klog.FromContext(ctx).WithName("broker")), broker.Options{
 		Log:           logqueue.JetStream(log),
 		Send:          deliverer.Send,
+		Tokens:        o.tokens,
 		Exists:        known.exists,
 		Existing:      known.list,
-		Address:       func(key eventing.Key) string { return o.address(key).URL },
+		Addresses:     at.urls,
 		Clock:         clock.RealClock{},
 		Budget:        o.budget,
 		HealthChanged: health.Changed,
+		Trace:         traces,
 	})
 	o.registry.CustomMustRegister(own)
 	return own
 }
 
-// eventingControllers are the controllers of the kinds of Eventing.
-type eventingControllers struct{ brokers, triggers, channels, subscriptions *reconciler.Controller }
+// openTraces opens the records of events. It returns nil if nothing is recorded.
+func (o *eventingOptions) openTraces(ctx context.Context) *trace.Store {
+	if o.TraceRetention == 0 || o.dataDir == "" {
+		return nil
+	}
+	traces, err := trace.Open(trace.Options{
+		Dir: traceDir(o.dataDir), Retention: o.TraceRetention, MaxBytes: o.TraceMaxBytes, Clock: clock.RealClock{}, Logger: klog.FromContext(ctx).WithName("traces"),
+	})
+	if err != nil {
+		// For example, a replica with an external event log has no writable directory. Events are accepted without records.
+		klog.FromContext(ctx).Error(err, "Failed to open trace records; recording none")
+		return nil
+	}
+	o.registry.CustomMustRegister(traces)
+	return traces
+}
 
-func (o *eventingOptions) newControllers(ctx context.Context, plane dataPlane, hosts *eventing.ChannelHosts, recorder record.EventRecorder) (c eventingControllers, err error) {
+// newTraces returns what answers requests for the records of events.
+func (o *eventingOptions) newTraces(records *eventtrace.Replicas, plane dataPlane, own *broker.Broker) *eventtrace.Traces {
+	brokers, channels := o.clients.informers.Eventing().V1().Brokers().Lister(), o.clients.informers.Messaging().V1().Channels().Lister()
+	return &eventtrace.Traces{
+		Source: records, Consumers: plane.Consumers, StreamAt: own.StreamAt,
+		UID: func(stream eventing.Key) (types.UID, bool) {
+			var object metav1.Object
+			var err error
+			if stream.Kind == eventing.Broker {
+				object, err = brokers.Brokers(stream.Namespace).Get(stream.Name)
+			} else {
+				object, err = channels.Channels(stream.Namespace).Get(stream.Name)
+			}
+			if err != nil {
+				return "", false
+			}
+			return origin.UID(object.GetUID()), true
+		},
+	}
+}
+
+// trustBundles returns a function that makes a sender trust the trust bundles until ctx is canceled, and returns once it does.
+func (o *eventingOptions) trustBundles(deliverer *sender.Sender) func(ctx context.Context) error {
+	return func(ctx context.Context) error {
+		logger := klog.FromContext(ctx).WithName("trust-bundles")
+		return certs.WatchTrustBundles(ctx, certs.TrustBundleOptions{
+			Client: o.core, Namespace: o.faults.namespace, Report: o.faults.TrustBundle, Logger: logger,
+			Changed: func(bundle []byte) {
+				if err := deliverer.Trust(bundle); err != nil {
+					logger.Error(err, "Failed to trust certificates; keeping the last ones")
+				}
+			},
+		})
+	}
+}
+
+// authenticated reports whether senders of events need tokens.
+func (o *eventingOptions) authenticated() bool { return o.settings.Get().Senders.OIDC }
+
+// eventingControllers are the controllers of the kinds of Eventing.
+type eventingControllers struct{ policies, brokers, triggers, channels, subscriptions *reconciler.Controller }
+
+func (o *eventingOptions) newControllers(ctx context.Context, plane dataPlane, table *senders.Table, hosts *eventing.ChannelHosts, recorder record.EventRecorder, at *addresses) (c eventingControllers, err error) {
 	client, now := o.clients.versioned, clock.RealClock{}
 	eventingKinds, messagingKinds := o.clients.informers.Eventing().V1(), o.clients.informers.Messaging().V1()
 	resolver := destination.New(ctx, destination.Options{
 		Informers: o.clients.informers, Host: o.host, ClusterDomain: o.clusterDomain,
 		AllowCrossNamespace: o.allowCrossNamespace, Network: o.network,
 	})
-	c.brokers, err = (&brokercontroller.Reconciler{
-		Client: client.EventingV1(), Streams: plane, Address: o.address, Recorder: recorder, Clock: now,
-	}).Controller(eventingKinds, resolver)
+	policies := authorization.Source{
+		Informer: o.clients.informers.Eventing().V1alpha1().EventPolicies(),
+		Settings: func() authorization.Settings {
+			senders := o.settings.Get().Senders
+			return authorization.Settings{Authenticated: senders.OIDC, Default: eventing.AuthorizationMode(senders.DefaultMode)}
+		},
+	}
+	c.policies, err = (&eventpolicy.Reconciler{
+		Client: client.EventingV1alpha1(), Authenticated: o.authenticated, Recorder: recorder, Clock: now,
+	}).Controller(o.clients.informers.Eventing().V1alpha1(), resolver)
 	if err != nil {
 		return c, err
 	}
-	c.triggers, err = (&trigger.Reconciler{
-		Client: client.EventingV1(), Consumers: plane, Recorder: recorder, Clock: now,
-	}).Controller(eventingKinds, resolver)
+	c.brokers, err = (&brokercontroller.Reconciler{
+		Client: client.EventingV1(), Streams: table, Addresses: at.of, Recorder: recorder, Clock: now,
+	}).Controller(eventingKinds, policies, resolver)
+	if err != nil {
+		return c, err
+	}
+	o.accounts.Enabled = o.authenticated
+	links := func() bool { return o.settings.Eventing().Links }
+	triggers := &trigger.Reconciler{Client: client.EventingV1(), Consumers: plane, Links: links, Recorder: recorder, Clock: now}
+	c.triggers, err = triggers.Controller(eventingKinds, o.accounts, resolver)
 	if err != nil {
 		return c, err
 	}
 	c.channels, err = (&channel.Reconciler{
-		Client: client.MessagingV1(), Streams: hosts, Address: o.address, Services: o.channelServices, Host: o.host,
+		Client: client.MessagingV1(), Streams: hosts, Addresses: at.of, Services: o.channelServices, Host: o.host,
 		Recorder: recorder, Clock: now,
-	}).Controller(messagingKinds, resolver)
+	}).Controller(messagingKinds, policies, resolver)
 	if err != nil {
 		return c, err
 	}
-	c.subscriptions, err = (&subscription.Reconciler{
-		Client: client.MessagingV1(), Consumers: plane, Host: o.host, Recorder: recorder, Clock: now,
-	}).Controller(messagingKinds, resolver)
-	return c, err
+	subscriptions := &subscription.Reconciler{
+		Client: client.MessagingV1(), Consumers: plane, Links: links, Host: o.host, Recorder: recorder, Clock: now,
+	}
+	c.subscriptions, err = subscriptions.Controller(messagingKinds, o.accounts, resolver)
+	if err != nil {
+		return c, err
+	}
+	authenticated := o.authenticated()
+	o.settings.Subscribe(func() {
+		c.policies.RequeueAll()
+		c.brokers.RequeueAll()
+		c.channels.RequeueAll()
+		if now := o.authenticated(); now != authenticated {
+			authenticated = now
+			c.triggers.RequeueAll()
+			c.subscriptions.RequeueAll()
+			return
+		}
+		triggers.EnqueueLinked(c.triggers)
+		subscriptions.EnqueueLinked(c.subscriptions)
+	})
+	return c, nil
+}
+
+// followAddresses makes the controllers write the addresses again when the setting or the authority changes, and reports a setting that cannot be met.
+func (c *eventingControllers) followAddresses(o eventingOptions, at *addresses) {
+	requeue := func() {
+		c.brokers.RequeueAll()
+		c.channels.RequeueAll()
+	}
+	if o.secure != nil {
+		o.secure.subscribe(requeue)
+	}
+	known := settings.TransportDisabled
+	follow := func() {
+		now := at.encryption()
+		if now == known {
+			return
+		}
+		known = now
+		o.faults.HTTPSNotServed(servingv1.FeaturesConfigMapName, at.unserved())
+		requeue()
+	}
+	follow()
+	o.settings.Subscribe(follow)
 }
 
 // healthChanges passes changes of the health of deliveries to the controllers that report them. The broker that sends them is
@@ -210,16 +372,6 @@ func (h *healthChanges) Changed(consumer eventing.Key) {
 	} else {
 		h.subscriptions.Enqueue(name)
 	}
-}
-
-// addressOf returns the address of a stream at a host and port that all streams share.
-func addressOf(host string, key eventing.Key) duckv1.Addressable {
-	u := url.URL{Scheme: "http", Host: host}
-	if key.Kind == eventing.Channel {
-		u.Path = "/" + channelPath
-	}
-	u.Path += "/" + key.Namespace + "/" + key.Name
-	return duckv1.Addressable{URL: u.String()}
 }
 
 // byUID is the name of the index of objects by their original UID, which the event log uses.
@@ -308,7 +460,14 @@ type brokerModule struct {
 	dataPlane dataPlane
 	ingress   *ingress.Handler
 	log       *eventlog.Log
-	listener  net.Listener
+	// traces are the records of events; nil if nothing is recorded.
+	traces   *trace.Store
+	listener net.Listener
+	// tls accepts events over TLS with the certificate of secure. Nil disables it.
+	tls    net.Listener
+	secure *secureIngress
+	// trust makes deliveries trust the trust bundles until ctx is canceled, and returns once they do.
+	trust func(ctx context.Context) error
 }
 
 // Name implements lifecycle.Module.
@@ -317,10 +476,19 @@ func (*brokerModule) Name() string { return "broker" }
 // Start implements lifecycle.Module.
 func (m *brokerModule) Start(ctx context.Context, fail func(error)) error {
 	m.Begin(ctx, fail)
-	if err := m.Init(ctx, m.dataPlane.Start); err != nil {
+	if err := m.Init(ctx, func(ctx context.Context) error {
+		if err := m.trust(ctx); err != nil {
+			return err
+		}
+		return m.dataPlane.Start(ctx)
+	}); err != nil {
+		m.traces.Close()
 		return errors.Join(err, m.log.Close())
 	}
 	m.Go(func(ctx context.Context) error { return m.ingress.Serve(ctx, m.listener, stopTimeout) })
+	if m.tls != nil {
+		m.Go(func(ctx context.Context) error { return m.ingress.ServeTLS(ctx, m.tls, m.secure.tls(), stopTimeout) })
+	}
 	return nil
 }
 
@@ -332,5 +500,6 @@ func (m *brokerModule) Stop(ctx context.Context) error {
 	err := m.Tasks.Stop(ctx)
 	m.dataPlane.Stop(stopTimeout)
 	m.ingress.Close()
+	m.traces.Close()
 	return errors.Join(err, m.log.Close())
 }

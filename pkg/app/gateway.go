@@ -15,6 +15,7 @@ import (
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/app/lifecycle"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
+	gatewaycerts "github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/certificates"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/gateway"
 )
 
@@ -29,8 +30,12 @@ const (
 type traffic struct {
 	lifecycle.Tasks
 	gateway *gateway.Gateway
-	// listener accepts requests to all host names, public those to public host names only. public may be nil.
-	listener, public net.Listener
+	// listener accepts requests to all host names, public accepts requests to public host names only, and tls accepts requests over TLS
+	// with certificates. public and tls may be nil.
+	listener, public, tls net.Listener
+	// http3 accepts requests by HTTP/3 with the same certificates. It may be nil.
+	http3        net.PacketConn
+	certificates *gatewaycerts.Store
 	// drain accepts requests of preStop hooks, which hooks answers. drain may be nil.
 	drain net.Listener
 	hooks http.Handler
@@ -47,6 +52,12 @@ func (m *traffic) Start(ctx context.Context, fail func(error)) error {
 	m.Go(func(ctx context.Context) error { return m.gateway.Serve(ctx, m.listener) })
 	if m.public != nil {
 		m.Go(func(ctx context.Context) error { return m.gateway.ServePublic(ctx, m.public) })
+	}
+	if m.tls != nil {
+		m.Go(func(ctx context.Context) error { return m.gateway.ServeTLS(ctx, m.tls, m.certificates) })
+	}
+	if m.http3 != nil {
+		m.Go(func(ctx context.Context) error { return m.gateway.ServeHTTP3(ctx, m.http3, m.certificates) })
 	}
 	if m.drain != nil {
 		m.Go(m.serveHooks)
@@ -69,8 +80,8 @@ func (m *traffic) Stop(ctx context.Context) error {
 	return err
 }
 
-// serveHooks answers preStop hooks until ctx is canceled. It then closes their connections at once: kubelets treat that as an answer, so
-// they must use another replica before.
+// serveHooks answers preStop hooks until ctx is canceled. It then closes their connections immediately. Kubelets treat a closed
+// connection as an answer, so they must use another replica by then.
 func (m *traffic) serveHooks(ctx context.Context) error {
 	server := &http.Server{Handler: m.hooks, ReadHeaderTimeout: drainHeaderTimeout, IdleTimeout: drainHeaderTimeout}
 	defer context.AfterFunc(ctx, func() { server.Close() })()

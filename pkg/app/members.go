@@ -19,7 +19,7 @@ import (
 // maxEventCopies is the largest number of members of the embedded event log that store an event.
 const maxEventCopies = 3
 
-// MembersConfig configures the embedded etcd and event log of a StatefulSet, each Pod of which is a member of both.
+// MembersConfig configures the embedded etcd and event log of a StatefulSet whose Pods are members of both.
 type MembersConfig struct {
 	// StatefulSet is the name of the StatefulSet, Replicas the number of its Pods, Service its headless Service.
 	StatefulSet string

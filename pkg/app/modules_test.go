@@ -103,7 +103,7 @@ func TestStandaloneModules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := s.newModules(ctx, clients, core)
+	all, err := s.newModules(ctx, &apiserver.Server{}, clients, core)
 	if err != nil {
 		t.Fatal(err)
 	}

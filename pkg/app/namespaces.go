@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -48,8 +49,32 @@ func newCoreKinds(config *rest.Config) (*coreKinds, error) {
 	return &coreKinds{kubernetes: client, metadata: objects, informers: informers}, nil
 }
 
-// contained returns the resources that a Namespace contains, owners before their dependents. Events come last: deleting
-// other objects may record some.
+// newNamespacesInformer returns an informer of the Namespaces of the host cluster. It keeps only their names and annotations.
+func newNamespacesInformer(config *rest.Config) (cache.SharedIndexInformer, error) {
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("create client of metadata: %w", err)
+	}
+	informer := metadatainformer.NewFilteredMetadataInformer(client, namespaceResource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+	if err := informer.SetTransform(onlyAnnotations); err != nil {
+		return nil, fmt.Errorf("watch Namespaces: %w", err)
+	}
+	return informer, nil
+}
+
+// onlyAnnotations removes everything but the name and the annotations of an object.
+func onlyAnnotations(obj any) (any, error) {
+	object, ok := obj.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return obj, nil
+	}
+	return &metav1.PartialObjectMetadata{TypeMeta: object.TypeMeta, ObjectMeta: metav1.ObjectMeta{
+		Name: object.Name, UID: object.UID, ResourceVersion: object.ResourceVersion, Annotations: object.Annotations,
+	}}, nil
+}
+
+// contained returns the resources that a Namespace contains, owners before their dependents. Events come last, because deleting
+// other objects may record Events.
 func contained() []schema.GroupVersionResource {
 	var all []schema.GroupVersionResource
 	for _, resource := range garbage.Resources() {
@@ -62,8 +87,8 @@ func (c *coreKinds) informer(resource schema.GroupVersionResource) cache.SharedI
 	return c.informers.ForResource(resource).Informer()
 }
 
-// namespaces is the module of the controller of Namespaces. Before, it creates the Namespaces that the server always has, and the
-// missing Namespaces of stored objects.
+// namespaces is the module of the controller of Namespaces. Before the controller starts, it creates the Namespaces that the
+// server always has, and the missing Namespaces of stored objects.
 type namespaces struct {
 	controllers
 	core *coreKinds

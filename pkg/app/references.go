@@ -29,7 +29,7 @@ func (s storedObjects) Secret(ctx context.Context, namespace, name string) (*cor
 	return s.client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 }
 
-// ServiceAccount returns an error if there is no ServiceAccount of the name.
+// ServiceAccount returns an error if the ServiceAccount does not exist.
 func (s storedObjects) ServiceAccount(ctx context.Context, namespace, name string) error {
 	_, err := s.client.CoreV1().ServiceAccounts(namespace).Get(ctx, name, metav1.GetOptions{})
 	return err

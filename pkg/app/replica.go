@@ -24,9 +24,11 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/app/lifecycle"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/autoscaler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/gateway"
 	"github.com/knative-apiserver/knative-apiserver/pkg/host"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/peer"
 )
 
@@ -35,8 +37,9 @@ const (
 	leaderLease = "knative-apiserver-leader"
 	// gatewayLabel is the label of the Pods with a gateway.
 	gatewayLabel = "knative-apiserver/gateway"
-	// controllersComponent is the part of the name of a group whose replicas run the controllers of Serving.
-	controllersComponent = "controllers"
+	// Parts of the name of a group: its replicas run the controllers of Serving, a gateway or a broker. The name of a group of gateways
+	// without other components is gatewayComponent.
+	controllersComponent, gatewayComponent, brokerComponent = "controllers", "gateway", "broker"
 	// announceTimeout limits the time of announcing the shutdown to peers.
 	announceTimeout = 5 * time.Second
 )
@@ -49,8 +52,8 @@ type ReplicaConfig struct {
 	// PodIP is the address at which peers reach Listener and the ports of etcd and the event log.
 	PodIP    string
 	Listener net.Listener
-	// Group is the name of the replicas with the same components, GatewayGroup the name of the replicas with a gateway.
-	Group, GatewayGroup string
+	// Group is the name of the replicas with the same components: the sorted components, joined by dots.
+	Group string
 	// Leads is true if the replica takes part in the election of the leader.
 	Leads bool
 	// ReadOnly is true if the replica has no permission to write to the host cluster. The replicas that may lead write its Lease, and
@@ -62,15 +65,17 @@ type ReplicaConfig struct {
 
 // replica is this replica with the connections to its peers.
 type replica struct {
-	config     ReplicaConfig
+	config ReplicaConfig
+	// membership follows the replicas of all groups. While an installation changes its components, several groups may have the same component.
 	membership *membership.Membership
-	// gateways is the membership of the replicas with a gateway, which may be the same.
-	gateways *membership.Membership
-	// leaders are the replicas that may lead, which write the Lease of a replica that only reads. Nil otherwise.
-	leaders  *membership.Membership
-	election *leader.Election
-	client   *peer.Client
-	server   *peer.Server
+	// brokers, gateways and leaders are the replicas with a broker, with a gateway, and with the controllers, which may lead.
+	brokers, gateways, leaders *membership.View
+	election                   *leader.Election
+	client                     *peer.Client
+	server                     *peer.Server
+	// standing is confirmed by the renewals of the Lease. gateway is the gateway that depends on it, or nil.
+	standing *ownership.Standing
+	gateway  *gateway.Gateway
 }
 
 // newElection returns the election of the leader in a namespace of the host cluster.
@@ -82,38 +87,36 @@ func newElection(config *rest.Config, namespace string, c ReplicaConfig) (*leade
 	return leader.NewElection(leases, namespace, leaderLease, identity(c.self()))
 }
 
-// newReplica returns a replica that peers do not know before it joins, with TLS for the connections between replicas. The
+// newReplica returns a replica that is unknown to peers until it joins, with TLS for the connections between replicas. The
 // memberships are Leases in a namespace of the host cluster.
 func newReplica(config *rest.Config, namespace string, c ReplicaConfig, election *leader.Election, tls *tls.Config) (*replica, error) {
 	leases, err := newLeases(config)
 	if err != nil {
 		return nil, err
 	}
-	options := func(group string) membership.Options {
-		return membership.Options{
-			Client: leases, Namespace: namespace, Installation: group, Self: c.self(), PodUID: c.PodUID, Clock: clock.RealClock{},
-		}
+	r := &replica{config: c, election: election, client: peer.NewClient(tls), server: peer.NewServer(tls), standing: ownership.NewStanding()}
+	options := membership.Options{
+		Client: leases, Namespace: namespace, Installation: c.Group, Self: c.self(), PodUID: c.PodUID, Clock: clock.RealClock{},
+		Includes: func(string) bool { return true }, Renewed: r.standing.Confirm,
 	}
-	r := &replica{config: c, election: election, client: peer.NewClient(tls), server: peer.NewServer(tls)}
-	own := options(c.Group)
 	if c.ReadOnly {
-		others := options("")
-		others.Includes = func(group string) bool { return slices.Contains(strings.Split(group, "."), controllersComponent) }
-		r.leaders = membership.New(others)
-		own.Announcer = &membership.Registration{Send: r.callRegistrars, Self: c.self(), PodUID: c.PodUID}
+		options.Announcer = &membership.Registration{Send: func(ctx context.Context, method, path string, query url.Values) error {
+			return r.callRegistrars(ctx, peer.Call{Method: method, Path: path, Query: query})
+		}, Self: c.self(), PodUID: c.PodUID}
 	}
-	r.membership = membership.New(own)
-	if r.gateways = r.membership; c.GatewayGroup != c.Group {
-		r.gateways = membership.New(options(c.GatewayGroup))
+	r.membership = membership.New(options)
+	with := func(component string) *membership.View {
+		return r.membership.ViewOf(func(group string) bool { return slices.Contains(strings.Split(group, "."), component) })
 	}
+	r.brokers, r.gateways, r.leaders = with(brokerComponent), with(gatewayComponent), with(controllersComponent)
 	return r, nil
 }
 
-// callRegistrars sends a request without a body to one of the replicas that may lead after the other, until one succeeds.
-func (r *replica) callRegistrars(ctx context.Context, method, path string, query url.Values) error {
+// callRegistrars sends a request without a body to the replicas that may lead, one after the other, until one succeeds.
+func (r *replica) callRegistrars(ctx context.Context, call peer.Call) error {
 	err := errNoLeader
 	for _, to := range r.registrars() {
-		if err = (peer.Call{Method: method, Path: path, Query: query}).Do(ctx, r.client, to); err == nil {
+		if err = call.Do(ctx, r.client, to); err == nil {
 			return nil
 		}
 	}
@@ -122,7 +125,7 @@ func (r *replica) callRegistrars(ctx context.Context, method, path string, query
 
 // registrars returns the replicas that may lead, the leader first.
 func (r *replica) registrars() []membership.Member {
-	all := slices.Clone(r.leaders.View().Current().Members())
+	all := slices.Clone(r.leaders.Current().Members())
 	leader, _ := memberOf(r.election.Leader())
 	slices.SortStableFunc(all, func(a, b membership.Member) int {
 		switch {
@@ -134,18 +137,6 @@ func (r *replica) registrars() []membership.Member {
 			return 0
 		}
 	})
-	return all
-}
-
-// memberships returns all memberships that this replica follows.
-func (r *replica) memberships() []*membership.Membership {
-	all := []*membership.Membership{r.membership}
-	if r.gateways != r.membership {
-		all = append(all, r.gateways)
-	}
-	if r.leaders != nil {
-		all = append(all, r.leaders)
-	}
 	return all
 }
 
@@ -176,11 +167,11 @@ func memberOf(identity string) (m membership.Member, ok bool) {
 // Transport sends requests to peers by their addresses.
 func (r *replica) Transport() http.RoundTripper { return r.client }
 
-// Members returns the replicas with the same components.
-func (r *replica) Members() *membership.View { return r.membership.View() }
+// Brokers returns the replicas with a broker.
+func (r *replica) Brokers() *membership.View { return r.brokers }
 
 // Gateways returns the replicas with a gateway.
-func (r *replica) Gateways() *membership.View { return r.gateways.View() }
+func (r *replica) Gateways() *membership.View { return r.gateways }
 
 // Leading reports whether this replica writes objects of Serving.
 func (r *replica) Leading() bool { return r.election.Leading() }
@@ -188,11 +179,9 @@ func (r *replica) Leading() bool { return r.election.Leading() }
 // addresses returns the addresses of all replicas.
 func (r *replica) addresses() []netip.Addr {
 	var addresses []netip.Addr
-	for _, following := range r.memberships() {
-		for _, member := range following.View().Current().Members() {
-			if at, err := netip.ParseAddrPort(member.Address); err == nil {
-				addresses = append(addresses, at.Addr().Unmap())
-			}
+	for _, member := range r.membership.View().Current().Members() {
+		if at, err := netip.ParseAddrPort(member.Address); err == nil {
+			addresses = append(addresses, at.Addr().Unmap())
 		}
 	}
 	return addresses
@@ -226,8 +215,8 @@ func (r *replica) report(ctx context.Context, report *autoscaler.Report) error {
 	return report.Post(ctx, r.client, to)
 }
 
-// following is the module that follows membership and leadership. It is ready when the existing replicas are known. When it
-// retires, this replica stops to lead and to own anything.
+// following is the module that follows membership and leadership. It is ready when the existing replicas are known. When it retires,
+// this replica gives up leadership and ownership.
 type following struct {
 	lifecycle.Tasks
 	*replica
@@ -243,8 +232,9 @@ func (*following) Name() string { return "membership" }
 // Start implements lifecycle.Module.
 func (m *following) Start(ctx context.Context, fail func(error)) error {
 	m.Begin(ctx, fail)
-	for _, following := range m.memberships() {
-		m.Run(following.Run)
+	m.Run(m.membership.Run)
+	if m.gateway != nil {
+		m.Run(m.gateway.KeepStanding)
 	}
 	m.Run(m.announceShutdown)
 	m.Run(m.elect)
@@ -252,14 +242,7 @@ func (m *following) Start(ctx context.Context, fail func(error)) error {
 }
 
 // Ready implements lifecycle.Module.
-func (m *following) Ready(ctx context.Context) error {
-	for _, following := range m.memberships() {
-		if err := following.Synced(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
-}
+func (m *following) Ready(ctx context.Context) error { return m.membership.Synced(ctx) }
 
 // Retire announces the shutdown to peers, and gives up the leadership.
 func (m *following) Retire() { m.once.Do(func() { close(m.retired) }) }
@@ -267,6 +250,11 @@ func (m *following) Retire() { m.once.Do(func() { close(m.retired) }) }
 // Stop implements lifecycle.Module.
 func (m *following) Stop(ctx context.Context) error {
 	m.Retire()
+	if m.gateway != nil {
+		if err := m.gateway.AnnounceStopped(ctx); err != nil {
+			klog.FromContext(ctx).Info("Failed to announce the end of all requests to peers", "reason", err.Error())
+		}
+	}
 	return m.Tasks.Stop(ctx)
 }
 
@@ -294,8 +282,8 @@ func (m *following) elect(ctx context.Context) {
 	}
 }
 
-// joined is the module that serves peers. Once it is ready, peers forward to this replica what it owns, until all of its own work
-// has ended.
+// joined is the module that serves peers. Once it is ready, peers forward the requests and events that this replica owns, until all
+// of its own work has ended.
 type joined struct {
 	lifecycle.Tasks
 	*replica

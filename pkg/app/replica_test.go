@@ -63,7 +63,7 @@ func leases(t *testing.T) (host *rest.Config, created <-chan *coordinationv1.Lea
 	return &rest.Config{Host: server.URL}, leases
 }
 
-// TestLeaseOwner makes the Lease of a replica go with its Pod, also where no Pod of that name follows.
+// TestLeaseOwner checks that the Pod owns the Lease of a replica, so that both are deleted together.
 func TestLeaseOwner(t *testing.T) {
 	host, created := leases(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -71,7 +71,7 @@ func TestLeaseOwner(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	config := ReplicaConfig{PodName: "gateway-7d9f-x2v", PodUID: "uid-1", PodIP: "192.0.2.7", Listener: listener, Group: "gateway", GatewayGroup: "gateway"}
+	config := ReplicaConfig{PodName: "gateway-7d9f-x2v", PodUID: "uid-1", PodIP: "192.0.2.7", Listener: listener, Group: "gateway"}
 	election, err := newElection(host, "system", config)
 	if err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func TestLeaseOwner(t *testing.T) {
 
 func noInterfaces() ([]netip.Addr, error) { return nil, nil }
 
-// TestOwnAddresses are the API server's, however its address is written.
+// TestOwnAddresses checks that the address of the API server is an own address in each notation.
 func TestOwnAddresses(t *testing.T) {
 	for host, want := range map[string]string{
 		"https://192.0.2.1:6443": "192.0.2.1", "https://[2001:db8::1]:6443/prefix": "2001:db8::1", "192.0.2.1:6443": "192.0.2.1", "192.0.2.1": "192.0.2.1",
@@ -120,7 +120,7 @@ func TestReplicaModules(t *testing.T) {
 	for name, retires := range map[string]bool{"retired": true, "not retired": false} {
 		t.Run(name, func(t *testing.T) {
 			host, created := leases(t)
-			config := ReplicaConfig{PodName: "server-0", PodIP: "127.0.0.1", Listener: listenLocal(t), Group: "all", GatewayGroup: "gateway"}
+			config := ReplicaConfig{PodName: "server-0", PodIP: "127.0.0.1", Listener: listenLocal(t), Group: "all"}
 			election, err := newElection(host, "system", config)
 			if err != nil {
 				t.Fatal(err)

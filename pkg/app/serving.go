@@ -5,25 +5,32 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"time"
 
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/app/lifecycle"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/configuration"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/configuration/gc"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/domainmapping"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/hostnames"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/revision"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/route"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/service"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/reviews"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/autoscaler"
+	gatewaycerts "github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/certificates"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/gateway"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/peer"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
@@ -56,8 +63,18 @@ type gatewayOptions struct {
 	drained func(revision routing.Key, backend string)
 	// accessLog may be nil.
 	accessLog io.Writer
+	// reviews verifies the callers of restricted Routes.
+	reviews *reviews.Reviews
 	// standardOnly makes net/http forward all requests.
 	standardOnly bool
+	// proxies are the networks of trusted proxies.
+	proxies []netip.Prefix
+	// proxyProtocol is true if trusted proxies speak the PROXY protocol.
+	proxyProtocol bool
+	// httpsPort is the port of HTTPS for clients; 0 means 443.
+	httpsPort int
+	// certificates has the ACME challenges to answer.
+	certificates *gatewaycerts.Store
 	// replica is nil without peers.
 	replica *replica
 	// listeners is the number of listeners to serve, stopTimeout the time that in-flight requests have to finish.
@@ -74,6 +91,11 @@ func newGateway(o gatewayOptions) *gateway.Gateway {
 		TargetBurstCapacity: func() float64 { return o.settings.Get().Autoscaler.TargetBurstCapacity },
 		AccessLog:           o.accessLog,
 		StandardOnly:        o.standardOnly,
+		TrustedProxies:      o.proxies,
+		ProxyProtocol:       o.proxyProtocol,
+		HTTPSPort:           o.httpsPort,
+		Certificates:        o.certificates,
+		Reviews:             o.reviews,
 		Budget:              o.budget,
 		Register:            o.registry.MustRegister,
 		StopTimeout:         o.stopTimeout,
@@ -81,10 +103,13 @@ func newGateway(o gatewayOptions) *gateway.Gateway {
 	}
 	if r := o.replica; r != nil {
 		options.Members, options.Forward = r.Gateways(), r.Transport()
+		options.Standing, options.UpToDate = r.standing, r.membership.UpToDate
 	}
 	g := gateway.New(options)
 	if o.replica != nil {
+		o.replica.gateway = g
 		o.replica.server.HandleAll("gateway", g.PeerHandler())
+		o.replica.server.Handle(gateway.ServicesElement, g.ServiceHandler())
 	}
 	return g
 }
@@ -98,8 +123,13 @@ type servingOptions struct {
 	gateway     *gateway.Gateway
 	activations *activations
 	urls        route.URLs
+	// certificates are the certificates of public host names. Nil if the gateway does not serve HTTPS.
+	certificates *hostCertificates
 	// placeholders are the core Services of Routes. Nil without a host cluster.
 	placeholders route.Placeholders
+	// namespaces has the metadata of all Namespaces.
+	namespaces cache.SharedIndexInformer
+	faults     *faults
 	// replica is nil without peers. pods start a first backend while another replica leads.
 	replica *replica
 	pods    scalesFromZero
@@ -111,11 +141,12 @@ type serving struct {
 	controllers
 	gateway    *gateway.Gateway
 	autoscaler *autoscaler.Loop
+	workload   workload.Runtime
 	pods       scalesFromZero
 }
 
 func newServing(ctx context.Context, o servingOptions) (*serving, error) {
-	s := &serving{controllers: controllers{name: "serving"}, gateway: o.gateway, pods: o.pods}
+	s := &serving{controllers: controllers{name: "serving"}, gateway: o.gateway, workload: o.workload, pods: o.pods}
 	s.autoscaler = autoscaler.New(s.autoscalerOptions(ctx, o))
 	o.activations.connect(s.autoscaler)
 	o.registry.CustomMustRegister(s.autoscaler)
@@ -127,6 +158,7 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 			o.replica.server.HandleAll(activationElement, s.activationHandler())
 		}
 		o.replica.server.HandleAll("autoscaler", s.autoscaler.UsageHandler())
+		o.replica.server.Handle(autoscaler.ExplanationElement, s.autoscaler.ExplanationHandler())
 		recorder = leader.Recorder(recorder, func(apiruntime.Object) bool { return o.replica.Leading() })
 	}
 	services, err := (&service.Reconciler{Client: client, Recorder: recorder, Clock: now}).Controller(kinds)
@@ -148,16 +180,43 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 	if err != nil {
 		return nil, err
 	}
+	claims := &hostnames.Claims{}
 	routeReconciler := &route.Reconciler{
-		Client: client, Gateway: o.gateway, URLs: o.urls, Placeholders: o.placeholders,
+		Client: client, Gateway: o.gateway, URLs: o.urls, Placeholders: o.placeholders, Namespaces: o.namespaces, Claims: claims,
 		Recorder: recorder, Clock: now, Settings: o.settings.Get,
+	}
+	if o.certificates != nil {
+		routeReconciler.Certificates, routeReconciler.CertManager = o.certificates, o.certificates.certManager
+		if o.urls.Authority != nil {
+			o.certificates.authority.Subscribe(routeReconciler.EnqueueAll)
+		}
 	}
 	routes, err := routeReconciler.Controller(kinds)
 	if err != nil {
 		return nil, err
 	}
-	s.all = []*reconciler.Controller{services, configurations, revisionGC, revisions, routes}
-	s.awaited = []*reconciler.Controller{revisions, routes}
+	mappingReconciler := &domainmapping.Reconciler{
+		Client: o.clients.versioned.ServingV1beta1(), ClaimsClient: o.clients.versioned.NetworkingV1alpha1(), Gateway: o.gateway, Claims: claims,
+		URLs: domainmapping.URLs{ClusterDomain: o.urls.ClusterDomain, Of: func(scheme, name string) string {
+			if scheme == "https" {
+				return o.urls.Secure(name)
+			}
+			return o.urls.Of(scheme, name)
+		}},
+		Recorder: recorder, Clock: now, Settings: o.settings.Get,
+	}
+	if o.certificates != nil {
+		mappingReconciler.Certificates, mappingReconciler.CertManager = o.certificates, o.certificates.certManager
+	}
+	mappings, err := mappingReconciler.Controller(o.clients.informers)
+	if err != nil {
+		return nil, err
+	}
+	// Host names are assigned when all objects that claim some are known.
+	routes.Await(o.clients.informers.Serving().V1beta1().DomainMappings().Informer())
+	routes.Await(o.clients.informers.Networking().V1alpha1().ClusterDomainClaims().Informer())
+	s.all = []*reconciler.Controller{services, configurations, revisionGC, revisions, routes, mappings}
+	s.awaited = []*reconciler.Controller{revisions, routes, mappings}
 	if o.replica != nil {
 		o.replica.lead(s.all...)
 	}
@@ -167,12 +226,27 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 		s.autoscaler.Observe(key, state)
 		revisions.Enqueue(key)
 	})
+	o.reportUnserved()
 	o.settings.Subscribe(func() {
+		o.reportUnserved()
 		s.autoscaler.SettingsChanged()
 		routeReconciler.EnqueueAll()
+		mappingReconciler.EnqueueAll()
 		revisionGC.RequeueAll()
 	})
 	return s, nil
+}
+
+// reportUnserved reports a setting that asks for HTTPS if the gateway does not serve it.
+func (o *servingOptions) reportUnserved() {
+	if o.certificates != nil {
+		return
+	}
+	message := ""
+	if o.settings.Get().Network.ExternalDomainTLS {
+		message = "'external-domain-tls' has no effect: the gateway does not serve HTTPS (--gateway-tls-port)"
+	}
+	o.faults.HTTPSNotServed(settings.NetworkConfigMapName, message)
 }
 
 func (s *serving) autoscalerOptions(ctx context.Context, o servingOptions) autoscaler.Options {
@@ -181,7 +255,9 @@ func (s *serving) autoscalerOptions(ctx context.Context, o servingOptions) autos
 		Scale:    o.workload.Scale,
 		Sample:   s.sample,
 		Clock:    clock.RealClock{},
-		Logger:   klog.FromContext(ctx).WithName("autoscaler"),
+
+		ColdStarts: s.coldStarts,
+		Logger:     klog.FromContext(ctx).WithName("autoscaler"),
 	}
 	if r := o.replica; r != nil {
 		options.Leading, options.Members = r.Leading, r.Gateways()
@@ -218,6 +294,25 @@ func (s *serving) report(now time.Time) []autoscaler.Usage {
 	return usages
 }
 
+// coldStarts returns the cold starts at the gateway that have begun or changed since the previous call, with what the workload observed.
+func (s *serving) coldStarts() []autoscaler.ColdStart {
+	changed := s.gateway.ColdStarts()
+	if len(changed) == 0 {
+		return nil
+	}
+	all := make([]autoscaler.ColdStart, len(changed))
+	for i, c := range changed {
+		all[i] = autoscaler.ColdStart{
+			Key: c.Key, UID: c.UID, Request: c.Request, Backend: c.Backend,
+			Received: c.Received, Granted: c.Granted, Responded: c.Responded, Canceled: c.Canceled,
+		}
+		if start, ok := s.workload.StartOf(c.Key, c.Backend); ok {
+			all[i].Scaled, all[i].Created, all[i].Scheduled, all[i].Started, all[i].Ready = start.Scaled, start.Created, start.Scheduled, start.Started, start.Ready
+		}
+	}
+	return all
+}
+
 // activate starts a first backend of a Revision on behalf of the leader, without waiting for it.
 func (s *serving) activate(key routing.Key) {
 	s.Run(func(ctx context.Context) {
@@ -238,7 +333,9 @@ func (s *serving) requestActivation(from *replica) func(routing.Key) {
 		s.Run(func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, activationTimeout)
 			defer cancel()
-			err := from.callRegistrars(ctx, http.MethodPost, "/"+activationElement, url.Values{"namespace": {key.Namespace}, "name": {key.Name}})
+			err := from.callRegistrars(ctx, peer.Call{
+				Method: http.MethodPost, Path: "/" + activationElement, Query: url.Values{"namespace": {key.Namespace}, "name": {key.Name}},
+			})
 			if err != nil && ctx.Err() == nil {
 				klog.FromContext(ctx).Error(err, "Failed to request scaling from zero for a waiting request", "revision", key)
 			}

@@ -10,7 +10,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// settingsModule keeps a Store current: with the ConfigMaps of a namespace, or with those in a directory.
+// settingsModule keeps a Store current: with the ConfigMaps of a namespace or of a directory.
 type settingsModule struct {
 	lifecycle.Tasks
 	store  *settings.Store

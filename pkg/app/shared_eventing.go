@@ -33,13 +33,13 @@ type sharedEventing struct {
 	streams       *streams.Manager
 	triggers      eventinglisters.TriggerLister
 	subscriptions messaginglisters.SubscriptionLister
-	// gained are called with a function that reports whether this replica became the owner of a stream.
+	// gained are called when this replica becomes the owner of streams, with a function that reports whether it became the owner of a stream.
 	gained []func(which func(stream eventing.Key) bool)
 }
 
 func newSharedEventing(ctx context.Context, own *broker.Broker, o eventingOptions) *sharedEventing {
 	s := &sharedEventing{
-		owners:        ownership.NewTable(o.replica.Members(), eventing.Key.String),
+		owners:        ownership.NewTable(o.replica.Brokers(), eventing.Key.String),
 		triggers:      o.clients.informers.Eventing().V1().Triggers().Lister(),
 		subscriptions: o.clients.informers.Messaging().V1().Subscriptions().Lister(),
 	}
@@ -61,16 +61,17 @@ func (s *sharedEventing) serve(replica *replica, handler *ingress.Handler) {
 }
 
 // lead makes controllers write about the streams that this replica owns.
-func (s *sharedEventing) lead(brokers, triggers, channels, subscriptions *reconciler.Controller) {
+func (s *sharedEventing) lead(all eventingControllers) {
 	for _, c := range []struct {
 		controller *reconciler.Controller
-		// stream returns the stream that an object is, or is a consumer of.
+		// stream returns the stream that belongs to an object, or from which the object consumes.
 		stream func(types.NamespacedName) (eventing.Key, bool)
 	}{
-		{brokers, func(name types.NamespacedName) (eventing.Key, bool) { return streamKey(eventing.Broker, name), true }},
-		{channels, func(name types.NamespacedName) (eventing.Key, bool) { return streamKey(eventing.Channel, name), true }},
-		{triggers, s.brokerOf},
-		{subscriptions, s.channelOf},
+		{all.brokers, func(name types.NamespacedName) (eventing.Key, bool) { return streamKey(eventing.Broker, name), true }},
+		{all.channels, func(name types.NamespacedName) (eventing.Key, bool) { return streamKey(eventing.Channel, name), true }},
+		{all.triggers, s.brokerOf},
+		{all.subscriptions, s.channelOf},
+		{all.policies, func(types.NamespacedName) (eventing.Key, bool) { return eventing.Key{}, false }},
 	} {
 		c.controller.Lead(func(name types.NamespacedName) bool { return s.owns(c.stream(name)) })
 		s.gained = append(s.gained, func(which func(eventing.Key) bool) {
@@ -105,10 +106,10 @@ func (s *sharedEventing) brokerOf(name types.NamespacedName) (eventing.Key, bool
 	if err != nil {
 		return eventing.Key{}, false
 	}
-	return streamKey(eventing.Broker, types.NamespacedName{Namespace: name.Namespace, Name: trigger.Spec.Broker}), true
+	return streamKey(eventing.Broker, trigger.BrokerName()), true
 }
 
-// channelOf returns the stream of a Subscription, unless its channel is of another kind than ours.
+// channelOf returns the stream of a Subscription, unless its channel is of another kind than Channel.
 func (s *sharedEventing) channelOf(name types.NamespacedName) (eventing.Key, bool) {
 	subscription, err := s.subscriptions.Subscriptions(name.Namespace).Get(name.Name)
 	if err != nil {
@@ -151,8 +152,7 @@ func (o *eventingOptions) subscribed(ctx context.Context) ([]eventing.Consumer, 
 	}
 	for i := range triggers.Items {
 		t := &triggers.Items[i]
-		broker := types.NamespacedName{Namespace: t.Namespace, Name: t.Spec.Broker}
-		add(t, t.Status.Conditions, eventingv1.TriggerConditionSubscriptionReady, streamKey(eventing.Trigger, nameOf(t)), streamKey(eventing.Broker, broker))
+		add(t, t.Status.Conditions, eventingv1.TriggerConditionSubscriptionReady, streamKey(eventing.Trigger, nameOf(t)), streamKey(eventing.Broker, t.BrokerName()))
 	}
 	subscriptions, err := o.clients.versioned.MessagingV1().Subscriptions("").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -167,8 +167,8 @@ func (o *eventingOptions) subscribed(ctx context.Context) ([]eventing.Consumer, 
 	return all, nil
 }
 
-// existing returns what lists the UIDs of all streams and consumers that the API has, where other replicas make streams
-// that this one's informers do not know yet.
+// existing returns a function that lists the UIDs of all streams and consumers in the API. Other replicas may have created streams
+// that are missing in this replica's informers.
 func (o *eventingOptions) existing() func(context.Context) (sets.Set[types.UID], error) {
 	if o.replica == nil {
 		return nil

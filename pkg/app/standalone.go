@@ -7,20 +7,28 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
-	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
+	apitokens "github.com/knative-apiserver/knative-apiserver/pkg/apiserver/standalone"
 	"github.com/knative-apiserver/knative-apiserver/pkg/app/lifecycle"
+	"github.com/knative-apiserver/knative-apiserver/pkg/certs"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/route"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/senderaccount"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/tokens"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/reviews"
+	gatewaycerts "github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/certificates"
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/host"
@@ -43,8 +51,14 @@ type StandaloneConfig struct {
 	AccessLog string
 	// StandardOnly makes net/http forward all requests to Revisions.
 	StandardOnly bool
+	// Proxies are the networks of trusted proxies in front of the gateway.
+	Proxies []netip.Prefix
 	// Gateway accepts requests to Revisions. Nil disables Serving.
 	Gateway net.Listener
+	// GatewayTLS accepts requests over TLS. Nil disables HTTPS.
+	GatewayTLS net.Listener
+	// GatewayHTTP3 accepts requests by HTTP/3. Nil disables it.
+	GatewayHTTP3 net.PacketConn
 	// Eventing runs Eventing. Nil disables it.
 	Eventing *EventingConfig
 	// MemoryBudget limits the bytes that requests, events and deliveries hold. 0 means flow.DefaultLimit.
@@ -75,6 +89,10 @@ type standalone struct {
 	settings *settings.Store
 	faults   *faults
 	budget   *flow.Budget
+	// reviews verifies callers of Services and senders of events.
+	reviews *reviews.Reviews
+	// accountTokens has the tokens of Triggers and Subscriptions.
+	accountTokens *apitokens.AccountTokens
 }
 
 var _ apiserver.Components = (*standalone)(nil)
@@ -88,6 +106,8 @@ func newStandalone(c StandaloneConfig, registry metricsRegistry, shutdown func()
 		settings: settings.NewStore(settings.Default(standaloneDomain)),
 		faults:   newFaults(SystemNamespace),
 		budget:   newBudget(registry, c.MemoryBudget, c.Eventing),
+
+		accountTokens: apitokens.NewAccountTokens(clock.RealClock{}),
 	}
 }
 
@@ -105,9 +125,9 @@ func (s *standalone) foundation() lifecycle.Stage {
 // dependencies returns what the API server uses.
 func (s *standalone) dependencies() apiserver.Dependencies {
 	if s.onlyAPI() {
-		return apiserver.Dependencies{Memory: s.budget, Components: s}
+		return apiserver.Dependencies{ClusterDomain: s.ClusterDomain, Memory: s.budget, Components: s}
 	}
-	return apiserver.Dependencies{Settings: s.settings, Memory: s.budget, Components: s}
+	return apiserver.Dependencies{Settings: s.settings, ClusterDomain: s.ClusterDomain, Memory: s.budget, Components: s}
 }
 
 // addresses returns the addresses of the gateway and the broker.
@@ -160,7 +180,7 @@ func (s *standalone) Start(ctx context.Context, server *apiserver.Server) error 
 	if err != nil {
 		return err
 	}
-	m, err := s.newModules(ctx, clients, core)
+	m, err := s.newModules(ctx, server, clients, core)
 	if err != nil {
 		return err
 	}
@@ -168,7 +188,12 @@ func (s *standalone) Start(ctx context.Context, server *apiserver.Server) error 
 		return err
 	}
 	if m.serving != nil {
+		server.SetGateway(m.serving.traffic.gateway)
 		server.SetLogs(m.serving.workload.Logs())
+		server.SetExplainer(newExplainer(m.serving.serving.autoscaler, nil))
+	}
+	if m.eventing != nil && m.eventing.traces != nil {
+		server.SetTraces(m.eventing.traces)
 	}
 	return nil
 }
@@ -186,7 +211,7 @@ type standaloneModules struct {
 }
 
 // newModules constructs the modules.
-func (s *standalone) newModules(ctx context.Context, clients *clients, core *coreKinds) (m standaloneModules, err error) {
+func (s *standalone) newModules(ctx context.Context, server *apiserver.Server, clients *clients, core *coreKinds) (m standaloneModules, err error) {
 	if m.namespaces, err = core.newNamespaces(); err != nil {
 		return m, err
 	}
@@ -194,13 +219,16 @@ func (s *standalone) newModules(ctx context.Context, clients *clients, core *cor
 		m.settings = &settingsModule{store: s.settings, faults: s.faults, client: core.kubernetes}
 	}
 	m.informers = &informers{factories: []informerFactory{clients.informers, core.informers}}
+	s.reviews = reviews.New(reviews.Options{Tokens: server.TokenReviews().With(s.accountTokens), Access: server.AccessReviews(), Register: s.registry.MustRegister})
 	if s.Gateway != nil {
 		if m.serving, err = s.newServing(ctx, clients, core); err != nil {
 			return m, err
 		}
 	}
 	if s.Eventing != nil {
-		if m.eventing, err = s.newEventing(ctx, clients); err != nil {
+		accounts := senderaccount.NewInformer(core.metadata)
+		m.informers.informers = append(m.informers.informers, accounts)
+		if m.eventing, err = s.newEventing(ctx, clients, core, accounts); err != nil {
 			return m, err
 		}
 	}
@@ -217,10 +245,16 @@ func (m *standaloneModules) stages() []lifecycle.Stage {
 	}
 	knowing = append(knowing, m.informers, m.garbage)
 	if m.serving != nil {
+		if m.serving.certificates != nil {
+			reconciling = append(reconciling, m.serving.certificates)
+		}
 		reconciling = append(reconciling, m.serving.processes, m.serving.serving)
 		accepting = append(accepting, m.serving.traffic)
 	}
 	if m.eventing != nil {
+		if m.eventing.authority != nil {
+			knowing = append(knowing, m.eventing.authority)
+		}
 		reconciling = append(reconciling, m.eventing.streams, m.eventing.consumers)
 		accepting = append(accepting, m.eventing.broker)
 	}
@@ -229,10 +263,12 @@ func (m *standaloneModules) stages() []lifecycle.Stage {
 
 // processModules are Serving with Revisions as processes.
 type processModules struct {
-	workload  *process.Runtime
-	processes *processes
-	serving   *serving
-	traffic   *traffic
+	workload *process.Runtime
+	// certificates is nil if the gateway does not serve HTTPS.
+	certificates *hostCertificates
+	processes    *processes
+	serving      *serving
+	traffic      *traffic
 }
 
 // newServing returns the modules of Serving.
@@ -252,25 +288,36 @@ func (s *standalone) newServing(ctx context.Context, clients *clients, core *cor
 		return nil, err
 	}
 	log := openAccessLog(s.AccessLog)
+	store := &gatewaycerts.Store{}
+	listeners, httpsPort := 1, 0
+	if s.GatewayTLS != nil {
+		listeners, httpsPort = 2, port(s.GatewayTLS)
+	}
 	gateway := newGateway(gatewayOptions{
-		registry: s.registry, settings: s.settings, budget: s.budget, activations: activations, drained: workload.Drained, accessLog: log, standardOnly: s.StandardOnly,
-		stopTimeout: stopTimeout,
+		registry: s.registry, settings: s.settings, budget: s.budget, activations: activations, drained: workload.Drained, accessLog: log, standardOnly: s.StandardOnly, proxies: s.Proxies,
+		reviews: s.reviews, listeners: listeners, httpsPort: httpsPort, certificates: store, stopTimeout: stopTimeout,
 	})
+	urls := route.URLs{ClusterDomain: s.ClusterDomain, Port: port(s.Gateway), TLSPort: httpsPort, PublicAddress: true}
+	var certificates *hostCertificates
+	if s.GatewayTLS != nil {
+		certificates = s.newHostCertificates(ctx, core, store)
+		urls.Authority = func() string { return string(certificates.authority.Bundle()) }
+	}
 	serving, err := newServing(ctx, servingOptions{
 		registry: s.registry, clients: clients, settings: s.settings, workload: workload, gateway: gateway, activations: activations,
-		urls: route.URLs{ClusterDomain: s.ClusterDomain, Port: port(s.Gateway), PublicAddress: true},
+		urls: urls, certificates: certificates, namespaces: core.informer(namespaceResource), faults: s.faults,
 	})
 	if err != nil {
 		return nil, err
 	}
 	return &processModules{
-		workload: workload, processes: &processes{workload: workload}, serving: serving,
-		traffic: &traffic{gateway: gateway, listener: s.Gateway, accessLog: log},
+		workload: workload, certificates: certificates, processes: &processes{workload: workload}, serving: serving,
+		traffic: &traffic{gateway: gateway, listener: s.Gateway, tls: s.GatewayTLS, http3: s.GatewayHTTP3, certificates: store, accessLog: log},
 	}, nil
 }
 
 // newEventing returns the modules of Eventing.
-func (s *standalone) newEventing(ctx context.Context, clients *clients) (*eventingModules, error) {
+func (s *standalone) newEventing(ctx context.Context, clients *clients, core *coreKinds, accounts cache.SharedIndexInformer) (*eventingModules, error) {
 	config := *s.Eventing
 	config.Log.Dir = EventLogDir(s.API.DataDir)
 	var err error
@@ -278,13 +325,37 @@ func (s *standalone) newEventing(ctx context.Context, clients *clients) (*eventi
 		return nil, err
 	}
 	address := loopback(config.Listener)
+	var secure *secureIngress
+	if config.TLS != nil {
+		secure = s.secureIngress(ctx, config.TLS)
+	}
 	return newEventing(ctx, eventingOptions{
 		EventingConfig: config, registry: s.registry, clients: clients, clusterDomain: s.ClusterDomain,
-		address: func(key eventing.Key) duckv1.Addressable { return addressOf(address, key) },
+		settings: s.settings, reviews: s.reviews, dataDir: s.API.DataDir,
+		accounts: senderaccount.Source{Client: core.kubernetes.CoreV1(), Informer: accounts},
+		tokens:   tokens.New(tokens.Options{Requester: s.accountTokens, Register: s.registry.MustRegister}),
+		plain:    func(key eventing.Key) string { return urlOf(addressHTTP, address, key) }, secure: secure, core: core.kubernetes, faults: s.faults,
 		// The server has one user.
 		allowCrossNamespace: true,
 		budget:              s.budget, guard: s.guard(), discloses: sender.LocalHosts,
 	})
+}
+
+// secureIngress returns the broker's listener with TLS, whose certificate an authority of its own issues.
+func (s *standalone) secureIngress(ctx context.Context, listener net.Listener) *secureIngress {
+	authority := certs.NewHostAuthority(certs.HostOptions{Dir: filepath.Join(s.API.DataDir, "pki", "broker"), Logger: klog.FromContext(ctx).WithName("broker-certificates")})
+	ips := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	if own := listener.Addr().(*net.TCPAddr).IP; !own.IsUnspecified() && !own.IsLoopback() {
+		ips = append(ips, own)
+	}
+	return &secureIngress{
+		host: loopback(listener),
+		authority: func() []byte {
+			authority.Await(ctx)
+			return authority.Bundle()
+		},
+		subscribe: authority.Subscribe, certificate: authority.ServerCertificate(ips, standaloneDomain), run: authority.Run,
+	}
 }
 
 // guard returns the Guard of a server with subscribers on this machine.

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The access log is a file that is closed in the end, or standard error, which is not.
+// The access log is a file, which is closed at the end, or standard error, which is not closed.
 func TestAccessLog(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "logs", "access.log")
 	log := openAccessLog(path)

@@ -18,13 +18,13 @@ import (
 type Module interface {
 	// Name names the module in readiness, logs and errors.
 	Name() string
-	// Start starts the module without waiting for it to become ready. ctx ends when the server begins to stop, which the module
-	// does not follow after Start has returned: it works until Stop. It calls fail with the error that ends its work before.
-	// A module whose Start returns an error has stopped.
+	// Start starts the module without waiting for it to become ready. ctx is canceled when the server begins to stop. After Start has
+	// returned, the module ignores that and runs until Stop. If it fails earlier, it calls fail with the error. A module whose Start
+	// returns an error has stopped.
 	Start(ctx context.Context, fail func(error)) error
 	// Ready returns when the modules after this one may use it, or with an error, at the latest when ctx is canceled.
 	Ready(ctx context.Context) error
-	// Stop finishes the module's work and returns when nothing of it runs. The caller stops waiting when ctx is canceled.
+	// Stop finishes the module's work and returns when all its goroutines have ended. The caller stops waiting when ctx is canceled.
 	Stop(ctx context.Context) error
 }
 
@@ -49,8 +49,8 @@ type Runner struct {
 	errs     []error
 }
 
-// NewRunner returns a Runner that calls shutdown when a module fails, which has to end the context of Start. stopTimeout limits
-// the time that each module has to stop.
+// NewRunner returns a Runner that calls shutdown when a module fails; shutdown must cancel the context of Start. stopTimeout limits the
+// time that each module has to stop.
 func NewRunner(stopTimeout time.Duration, shutdown func()) *Runner {
 	return &Runner{stopTimeout: stopTimeout, shutdown: shutdown}
 }

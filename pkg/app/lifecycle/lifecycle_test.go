@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// journal records what fake modules do, in order.
+// journal records the calls of fake modules, in order.
 type journal struct {
 	mu      sync.Mutex
 	entries []string
@@ -160,7 +160,7 @@ func TestFailedStart(t *testing.T) {
 					Stage{&test.module, &fakeModule{journal: j, name: "eventing"}},
 				)
 				if !errors.Is(err, broken) || !errors.Is(err, stuck) || !strings.Contains(err.Error(), test.message) {
-					t.Errorf("Start returns %v, want %s, and why settings did not stop", err, test.message)
+					t.Errorf("Start returns %v, want %s, and the error of stopping settings", err, test.message)
 				}
 				j.expect(t, test.journal...)
 				if err := r.Ready(); err == nil || err.Error() != "not ready: serving, eventing" {
@@ -192,7 +192,7 @@ func TestInterruptedStart(t *testing.T) {
 	})
 }
 
-// Modules that exceed the stop timeout, heed it or not, are reported and hold up no other one; all errors are joined.
+// Modules that exceed the stop timeout, whether they observe it or not, are reported and do not delay others; all errors are joined.
 func TestStopTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := &journal{}
@@ -230,7 +230,7 @@ func TestStopTimeout(t *testing.T) {
 	})
 }
 
-// A module that fails later stops all of them, and Wait returns why.
+// A module that fails later stops all modules, and Wait returns the error.
 func TestFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		j := &journal{}
@@ -302,7 +302,7 @@ func TestTasks(t *testing.T) {
 	}
 }
 
-// Init gives its function the lifetime of the module, which the end of the start interrupts, and an error ends.
+// Init runs its function with the lifetime of the module. Canceling the start interrupts it, and an error ends it.
 func TestInit(t *testing.T) {
 	broken := errors.New("broken")
 	for name, test := range map[string]struct {

@@ -23,7 +23,7 @@ func (t *Tasks) Begin(ctx context.Context, fail func(error)) {
 	t.fail = fail
 }
 
-// Init calls init with the context of the tasks, so that goroutines that it starts run until Stop. The end of ctx interrupts init.
+// Init calls init with the context of the tasks, so that goroutines that it starts run until Stop. Canceling ctx interrupts init.
 // An error stops all tasks.
 func (t *Tasks) Init(ctx context.Context, init func(ctx context.Context) error) error {
 	interrupt := context.AfterFunc(ctx, t.cancel)
@@ -37,7 +37,7 @@ func (t *Tasks) Init(ctx context.Context, init func(ctx context.Context) error) 
 	return err
 }
 
-// Go runs a task until Stop cancels its context. The module fails with the error of a task that ends before.
+// Go runs a task until Stop cancels its context. If a task returns an error earlier, the module fails with that error.
 func (t *Tasks) Go(task func(ctx context.Context) error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
