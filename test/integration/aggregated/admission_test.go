@@ -33,7 +33,7 @@ func TestValidatingWebhook(t *testing.T) {
 			creator = controllers(t)
 		}
 		refused := kind.Object(ns, "refused")
-		within(t, rediscovery, "the webhook is asked about "+kind.Resource, func() error {
+		within(t, rediscovery, "the webhook is called for "+kind.Resource, func() error {
 			if response := post(t, creator, refused, "dryRun=All"); response.Code != http.StatusForbidden {
 				return fmt.Errorf("code %d: %.500s", response.Code, response.Body)
 			}
@@ -80,7 +80,7 @@ func TestValidatingAdmissionPolicy(t *testing.T) {
 	validatePolicy(t, ns, rule("serving.knative.dev", "services", admissionregistrationv1.Create, admissionregistrationv1.Update),
 		"object.spec.template.spec.containerConcurrency > 0", "concurrency must be limited")
 	service := harness.KindOf("Service").Object(ns, "hello")
-	within(t, rediscovery, "the policy is in force", func() error {
+	within(t, rediscovery, "the policy is in effect", func() error {
 		if response := post(t, host.Admin, fresh(service), "dryRun=All"); response.Code == http.StatusCreated {
 			return fmt.Errorf("the Service is accepted")
 		}
@@ -101,7 +101,7 @@ func TestMutatingAdmissionPolicy(t *testing.T) {
 	mutatePolicy(t, ns, rule("messaging.knative.dev", "channels", admissionregistrationv1.Create),
 		`Object{metadata: Object.metadata{labels: {"policy": "fired"}}}`)
 	channel := harness.KindOf("Channel").Object(ns, "orders")
-	within(t, rediscovery, "the policy is in force", func() error {
+	within(t, rediscovery, "the policy is in effect", func() error {
 		response := post(t, host.Admin, channel, "dryRun=All")
 		if response.Code == http.StatusServiceUnavailable {
 			// The library needs the OpenAPI document of the kinds from the host, and polls for it every 5 s.

@@ -25,7 +25,7 @@ func auditOf(path, verb, namespace, resource string) (*auditv1.Event, error) {
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			return nil, errors.New("there is no such event")
+			return nil, errors.New("the event does not exist")
 		}
 		var event auditv1.Event
 		if err := json.Unmarshal(line, &event); err != nil {

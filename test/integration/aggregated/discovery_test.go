@@ -26,8 +26,10 @@ func wantNames() map[string]names {
 		"configurations": {"configuration", []string{"cfg", "config"}, serving},
 		"revisions":      {"revision", []string{"rev"}, serving},
 		"routes":         {"route", []string{"rt"}, serving},
+		"domainmappings": {"domainmapping", []string{"dm"}, serving},
 		"brokers":        {"broker", nil, eventing},
 		"triggers":       {"trigger", nil, eventing},
+		"eventpolicies":  {"eventpolicy", nil, eventing},
 		"channels":       {"channel", []string{"ch"}, []string{"all", "channel", "knative", "messaging"}},
 		"subscriptions":  {"subscription", []string{"sub"}, []string{"all", "knative", "messaging"}},
 	}
@@ -73,9 +75,15 @@ func TestAggregatedDiscovery(t *testing.T) {
 				for _, s := range resource.Subresources {
 					subresources = append(subresources, s.Subresource)
 				}
+				slices.Sort(subresources)
 				want := []string{"status"}
-				if resource.Resource == "revisions" {
-					want = []string{"log", "scale", "status"}
+				switch resource.Resource {
+				case "brokers", "channels":
+					want = []string{"status", "trace"}
+				case "revisions":
+					want = []string{"explain", "log", "scale", "status"}
+				case "services":
+					want = []string{"proxy", "status"}
 				}
 				if !slices.Equal(subresources, want) || resource.Scope != apidiscoveryv2.ScopeNamespace {
 					t.Errorf("%s: scope %s, subresources %v, want %v", resource.Resource, resource.Scope, subresources, want)
@@ -92,9 +100,9 @@ func TestAggregatedDiscovery(t *testing.T) {
 func TestLegacyDiscovery(t *testing.T) {
 	t.Parallel()
 	found := 0
-	for _, group := range []string{"serving", "eventing", "messaging"} {
+	for _, version := range []string{"serving.knative.dev/v1", "serving.knative.dev/v1beta1", "eventing.knative.dev/v1", "eventing.knative.dev/v1alpha1", "messaging.knative.dev/v1"} {
 		var list metav1.APIResourceList
-		response := host.Admin.Do(t, harness.Request{Method: http.MethodGet, Path: "/apis/" + group + ".knative.dev/v1"})
+		response := host.Admin.Do(t, harness.Request{Method: http.MethodGet, Path: "/apis/" + version})
 		if err := json.Unmarshal(response.Body, &list); err != nil {
 			t.Fatal(err)
 		}

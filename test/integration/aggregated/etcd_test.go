@@ -182,7 +182,7 @@ func TestExternalEtcd(t *testing.T) {
 		}
 	}
 	if !found {
-		t.Error("the object is not in the etcd that was given")
+		t.Error("the object is not in the given etcd")
 	}
 }
 

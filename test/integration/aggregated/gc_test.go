@@ -39,7 +39,7 @@ func collected(t *testing.T, ns, kind string) {
 // gone waits until an object does not exist.
 func gone(t *testing.T, obj *unstructured.Unstructured) {
 	t.Helper()
-	within(t, rediscovery, fmt.Sprintf("%s %s is gone", obj.GetKind(), obj.GetName()), func() error {
+	within(t, rediscovery, fmt.Sprintf("%s %s is deleted", obj.GetKind(), obj.GetName()), func() error {
 		response := get(t, host.Admin, obj)
 		if response.Code == http.StatusNotFound {
 			return nil
@@ -152,7 +152,7 @@ func TestDeleteAcrossServers(t *testing.T) {
 				t.Fatal(err)
 			}
 			gone(t, service)
-			within(t, rediscovery, "the owning ConfigMap is gone", func() error {
+			within(t, rediscovery, "the owning ConfigMap is deleted", func() error {
 				_, err := configMaps.Get(t.Context(), "above", metav1.GetOptions{})
 				return wantNotFound(err)
 			})
@@ -165,7 +165,7 @@ func TestDeleteAcrossServers(t *testing.T) {
 				return
 			}
 			gone(t, owned)
-			within(t, rediscovery, "the owned ConfigMap is gone", func() error {
+			within(t, rediscovery, "the owned ConfigMap is deleted", func() error {
 				_, err := configMaps.Get(t.Context(), "below", metav1.GetOptions{})
 				return wantNotFound(err)
 			})

@@ -64,7 +64,7 @@ func (v *view) equals(t *testing.T, stored map[string]string) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.mistakes) > 0 {
-		t.Errorf("events that cannot be: %q", v.mistakes)
+		t.Errorf("inconsistent events: %q", v.mistakes)
 	}
 }
 

@@ -51,8 +51,12 @@ func TestInstall(t *testing.T) {
 		ca      []byte
 		creates []string
 	}{
-		{name: "default", creates: []string{"statefulset.apps/knative-apiserver", "poddisruptionbudget.policy/knative-apiserver"}},
+		{name: "combined", creates: []string{"statefulset.apps/knative-apiserver", "poddisruptionbudget.policy/knative-apiserver"}},
 		{name: "single", creates: []string{"statefulset.apps/knative-apiserver"}},
+		{name: "default", creates: []string{
+			"statefulset.apps/knative-apiserver", "deployment.apps/knative-gateway", "poddisruptionbudget.policy/knative-gateway",
+			"horizontalpodautoscaler.autoscaling/knative-gateway", "serviceaccount/knative-gateway",
+		}},
 		{name: "split", creates: []string{"deployment.apps/knative-apiserver", "deployment.apps/knative-gateway"}},
 		{name: "mine", ca: ca, creates: []string{"statefulset.apps/knative-apiserver", "secret/knative-apiserver-serving-cert"}},
 	} {
@@ -123,7 +127,7 @@ func TestDuckRoles(t *testing.T) {
 	}
 	const group = "ducks.example.com"
 	if may("watch", group, "sinks") == nil || may("patch", group, "logs") == nil {
-		t.Error("the ServiceAccount may do what no role lets it")
+		t.Error("the ServiceAccount has a permission that no role grants")
 	}
 	for _, role := range []struct{ duck, resource, verb string }{{"addressable", "sinks", "watch"}, {"channelable", "logs", "patch"}} {
 		_, err := host.Host.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{
@@ -143,6 +147,6 @@ func TestDuckRoles(t *testing.T) {
 		harness.Eventually(t, "roles are aggregated", func() error { return may(want.verb, want.group, want.resource) })
 	}
 	if may("patch", group, "sinks") == nil {
-		t.Error("the ServiceAccount may write what it may only read")
+		t.Error("the ServiceAccount may write objects that it should only read")
 	}
 }

@@ -37,7 +37,7 @@ func TestKubectlApply(t *testing.T) {
 				t.Helper()
 				out := k.Must(t, manifest, append([]string{"apply", "-f", "-"}, flags...)...)
 				if want := "service.serving.knative.dev/hello " + want + "\n"; out != want {
-					t.Errorf("kubectl apply says %q, want %q", out, want)
+					t.Errorf("kubectl apply prints %q, want %q", out, want)
 				}
 			}
 			created, configured := "created", "configured"
@@ -52,7 +52,7 @@ func TestKubectlApply(t *testing.T) {
 			// The defaults of the container are a difference for kubectl, but not for the server.
 			run(configured, hello)
 			if after := generation(); after != before {
-				t.Errorf("an apply that changes nothing moved generation and resourceVersion from %s to %s", before, after)
+				t.Errorf("an apply without changes changed generation and resourceVersion from %s to %s", before, after)
 			}
 			run(configured, changed)
 			if got := k.Must(t, "", "get", "ksvc", "hello", "-o", "jsonpath={.spec.template.spec.containers[0].env[0].value} {.metadata.generation}"); got != "Moon 2" {

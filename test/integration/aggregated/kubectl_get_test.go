@@ -24,17 +24,19 @@ func TestKubectlGet(t *testing.T) {
 		{"Route", "NAME URL READY REASON", "", []string{"rt", "route", "routes"}, []string{"serving"}},
 		{"Broker", "NAME URL AGE READY REASON", "NAME URL AGE READY REASON CLASS", []string{"broker", "brokers"}, []string{"eventing"}},
 		{"Trigger", "NAME BROKER SUBSCRIBER_URI AGE READY REASON", "", []string{"trigger", "triggers"}, []string{"eventing"}},
+		{"DomainMapping", "NAME URL READY REASON", "", []string{"dm", "domainmapping", "domainmappings.serving.knative.dev"}, []string{"serving"}},
 		{"Channel", "NAME URL AGE READY REASON", "", []string{"ch", "channel.messaging.knative.dev", "channels"}, []string{"messaging", "channel"}},
 		{"Subscription", "NAME AGE READY REASON", "", []string{"sub", "subscription", "subscriptions"}, []string{"messaging"}},
 	} {
 		kind := harness.KindOf(test.kind)
 		mustCreate(t, kind.Object(ns, "one"))
+		object := kind.Name("one")
 		header := func(args ...string) string {
 			lines := strings.SplitN(k.Must(t, "", append([]string{"get"}, args...)...), "\n", 2)
 			return strings.Join(strings.Fields(lines[0]), " ")
 		}
 		for _, name := range test.names {
-			if got := header(name, "one"); got != test.columns {
+			if got := header(name, object); got != test.columns {
 				t.Errorf("kubectl get %s shows %q, want %q", name, got, test.columns)
 			}
 		}
@@ -45,14 +47,14 @@ func TestKubectlGet(t *testing.T) {
 		if got := header(kind.Resource+"."+kind.Group, "-o", "wide"); got != wide {
 			t.Errorf("kubectl get %s -o wide shows %q, want %q", kind.Resource, got, wide)
 		}
-		yaml := k.Must(t, "", "get", kind.Resource+"."+kind.Group, "one", "-o", "yaml")
-		for _, want := range []string{"apiVersion: " + kind.GroupVersion().String() + "\n", "kind: " + kind.Kind + "\n", "  name: one\n"} {
+		yaml := k.Must(t, "", "get", kind.Resource+"."+kind.Group, object, "-o", "yaml")
+		for _, want := range []string{"apiVersion: " + kind.GroupVersion().String() + "\n", "kind: " + kind.Kind + "\n", "  name: " + object + "\n"} {
 			if !strings.Contains(yaml, want) {
 				t.Errorf("kubectl get %s -o yaml lacks %q:\n%s", kind.Resource, want, yaml)
 			}
 		}
 		for _, category := range append(test.categories, "knative", "all") {
-			want := strings.ToLower(kind.Kind) + "." + kind.Group + "/one\n"
+			want := strings.ToLower(kind.Kind) + "." + kind.Group + "/" + object + "\n"
 			if out := k.Must(t, "", "get", category, "-o", "name"); !strings.Contains(out, want) {
 				t.Errorf("kubectl get %s shows no %s:\n%s", category, want, out)
 			}
@@ -94,9 +96,9 @@ func TestKubectlSelect(t *testing.T) {
 func TestKubectlExplain(t *testing.T) {
 	t.Parallel()
 	k := kubectl(t, "")
-	for _, kind := range harness.Kinds() {
+	for _, kind := range harness.AllKinds() {
 		out := k.Must(t, "", "explain", kind.Resource, "--api-version", kind.GroupVersion().String())
-		for _, want := range []string{"KIND:       " + kind.Kind, "VERSION:    v1", "spec\t<" + kind.Kind + "Spec>", "status\t<" + kind.Kind + "Status>"} {
+		for _, want := range []string{"KIND:       " + kind.Kind, "VERSION:    " + kind.Version, "spec\t<" + kind.Kind + "Spec>", "status\t<" + kind.Kind + "Status>"} {
 			if !strings.Contains(out, want) {
 				t.Errorf("kubectl explain %s lacks %q:\n%s", kind.Resource, want, out)
 			}

@@ -1,5 +1,5 @@
-// Package aggregated tests the server behind a real kube-aggregator, registered by the shipped manifests and with the rights of
-// the shipped RBAC only. Points such as P7 are the numbered requirements of docs/aggregation.md.
+// Package aggregated tests the server behind a real kube-aggregator, registered by the shipped manifests and with only the
+// permissions of the shipped RBAC. Points such as P7 are the numbered requirements of docs/aggregation.md.
 //
 // Tests that stop or restart the server, or change its registration, run one by one; all others call t.Parallel, and so run
 // after them.

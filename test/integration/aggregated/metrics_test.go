@@ -51,12 +51,12 @@ func TestMetrics(t *testing.T) {
 		"apiserver_request_total", "etcd_request_duration_seconds_bucket",
 	} {
 		if !strings.Contains(string(response.Body), "\n"+name+"{") {
-			t.Errorf("there is no metric %s", name)
+			t.Errorf("the metric %s is missing", name)
 		}
 	}
 }
 
-// TestGoaway checks that a server asks clients to reconnect from time to time, so that they spread over replicas (P13).
+// TestGoaway checks that a server asks clients to reconnect occasionally, so that they spread over replicas (P13).
 func TestGoaway(t *testing.T) {
 	t.Parallel()
 	binary, err := harness.Binary()

@@ -104,7 +104,7 @@ func TestUnusedSettings(t *testing.T) {
 				return nil
 			}
 		}
-		return fmt.Errorf("there are %v, want %q", events.Items, want)
+		return fmt.Errorf("got %v, want %q", events.Items, want)
 	})
 }
 

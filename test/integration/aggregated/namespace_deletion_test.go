@@ -17,7 +17,7 @@ import (
 // fill creates n objects in a namespace, of all kinds in turn.
 func fill(t *testing.T, ns string, n int) {
 	t.Helper()
-	kinds, manager := harness.Kinds(), controllers(t)
+	kinds, manager := harness.AllKinds(), controllers(t)
 	for i := range n {
 		kind := kinds[i%len(kinds)]
 		creator := host.Admin
@@ -37,17 +37,17 @@ func deleteNamespace(t *testing.T, ns string) {
 
 func namespaceGone(t *testing.T, ns string) {
 	t.Helper()
-	within(t, rediscovery, "the namespace is gone", func() error {
+	within(t, rediscovery, "the namespace is deleted", func() error {
 		namespace, err := host.Host.CoreV1().Namespaces().Get(t.Context(), ns, metav1.GetOptions{})
 		if err == nil {
 			return fmt.Errorf("it is %s: %+v", namespace.Status.Phase, namespace.Status.Conditions)
 		}
 		return wantNotFound(err)
 	})
-	for _, kind := range harness.Kinds() {
+	for _, kind := range harness.AllKinds() {
 		list, err := host.Admin.Dynamic.Resource(kind.GVR()).Namespace(ns).List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(list.Items) > 0 {
-			t.Errorf("%d %s are left, %v", len(list.Items), kind.Resource, err)
+			t.Errorf("%d %s remain, %v", len(list.Items), kind.Resource, err)
 		}
 	}
 }

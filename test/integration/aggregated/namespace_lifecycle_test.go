@@ -30,7 +30,7 @@ func TestNamespaceLifecycle(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for _, kind := range harness.Kinds() {
+	for _, kind := range harness.AllKinds() {
 		creator := host.Admin
 		if kind.Kind == "Revision" {
 			creator = controllers(t)

@@ -75,12 +75,12 @@ func TestTemplatePodSecurity(t *testing.T) {
 	container(service)["securityContext"] = map[string]any{"allowPrivilegeEscalation": true}
 	status := wantStatus(t, post(t, host.Admin, service), http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, `violates PodSecurity "restricted:latest"`)
 	wantCause(t, status, "spec.template", "allowPrivilegeEscalation != false")
-	// Unset fields are defaulted such that the level admits them.
+	// Unset fields are defaulted so that the level admits them.
 	delete(container(service), "securityContext")
 	response := post(t, host.Admin, service)
 	wantCode(t, response, http.StatusCreated)
 	if warnings := response.Header.Values("Warning"); len(warnings) > 0 {
-		t.Errorf("there must be no warnings, but there are %q", warnings)
+		t.Errorf("got warnings %q, want none", warnings)
 	}
 }
 
@@ -91,7 +91,7 @@ func TestTemplatePolicy(t *testing.T) {
 	validatePolicy(t, ns, rule("", "pods", admissionregistrationv1.Create),
 		"object.spec.containers.all(c, c.image.startsWith('trusted.example.com/'))", "images must be trusted")
 	service := harness.KindOf("Service").Object(ns, "hello")
-	within(t, rediscovery, "the policy is in force", func() error {
+	within(t, rediscovery, "the policy is in effect", func() error {
 		if response := post(t, host.Admin, fresh(service), "dryRun=All"); response.Code == http.StatusCreated {
 			return fmt.Errorf("the Service is accepted")
 		}
@@ -159,7 +159,7 @@ func TestTemplateChanged(t *testing.T) {
 	} {
 		wantCode(t, patch(t, controllers(t), step.path, step.patch), http.StatusOK)
 		if got := asked.Load(); got != step.want {
-			t.Errorf("after a change of %s the host was asked %d times in all, want %d", step.what, got, step.want)
+			t.Errorf("after a change of %s the host got %d dry runs in all, want %d", step.what, got, step.want)
 		}
 	}
 	// Other tests register webhooks, each of which clears the cache of accepted templates.
@@ -169,7 +169,7 @@ func TestTemplateChanged(t *testing.T) {
 		concurrency++
 		wantCode(t, patch(t, host.Admin, path, fmt.Sprintf(`{"spec":{"template":{"spec":{"containerConcurrency":%d}}}}`, concurrency)), http.StatusOK)
 		if got := asked.Load(); got != before {
-			return fmt.Errorf("the host was asked %d times more", got-before)
+			return fmt.Errorf("the host got %d more dry runs", got-before)
 		}
 		return nil
 	})
@@ -224,7 +224,7 @@ func TestTemplateTransientRejection(t *testing.T) {
 		t.Fatal(err)
 	}
 	crowded := harness.KindOf("Service").Object(ns, "crowded")
-	within(t, rediscovery, "the quota is in force", func() error {
+	within(t, rediscovery, "the quota is in effect", func() error {
 		return wantWarning(post(t, host.Admin, fresh(crowded), "dryRun=All"), "the quota is currently exhausted")
 	})
 	wantCode(t, post(t, host.Admin, fresh(crowded)), http.StatusCreated)

@@ -1,13 +1,16 @@
 package aggregated
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
@@ -49,18 +52,33 @@ func TestQuota(t *testing.T) {
 	mustCreate(t, harness.KindOf("Configuration").Object(ns, "free"))
 	used(map[corev1.ResourceName]int64{services: 2, brokers: 1})
 
-	three := service.Object(ns, "three")
-	for how, response := range map[string]*harness.Response{
-		"POST": post(t, host.Admin, three), "PUT": put(t, host.Admin, three), "apply": apply(t, host.Admin, three),
-	} {
-		t.Run(how, func(t *testing.T) {
-			wantForbidden(t, response, "exceeded quota: knative, requested: "+services+"=1, used: "+services+"=2, limited: "+services+"=2")
+	// refused waits until the quota refuses to create an object. The host's quota controller may count before it has seen the latest
+	// objects, and the server may not have read the latest count.
+	refused := func(create func(testing.TB, *harness.Clients, *unstructured.Unstructured, ...string) *harness.Response, obj *unstructured.Unstructured, want string) {
+		t.Helper()
+		within(t, rediscovery, "the quota refuses the "+obj.GetKind(), func() error {
+			switch response := create(t, host.Admin, obj); {
+			case response.Code == http.StatusCreated:
+				wantCode(t, remove(t, host.Admin, obj), http.StatusOK)
+				return errors.New("it was created")
+			case response.Code != http.StatusForbidden || !strings.Contains(string(response.Body), want):
+				return fmt.Errorf("code %d, want 403 with %q: %.2000s", response.Code, want, response.Body)
+			}
+			return nil
 		})
 	}
-	wantForbidden(t, post(t, host.Admin, harness.KindOf("Broker").Object(ns, "two")), "exceeded quota: knative, requested: "+brokers+"=1")
+	three := service.Object(ns, "three")
+	for _, create := range []func(testing.TB, *harness.Clients, *unstructured.Unstructured, ...string) *harness.Response{post, put, apply} {
+		refused(create, three, "exceeded quota: knative, requested: "+services+"=1, used: "+services+"=2, limited: "+services+"=2")
+	}
+	refused(post, harness.KindOf("Broker").Object(ns, "two"), "exceeded quota: knative, requested: "+brokers+"=1")
 
 	wantCode(t, remove(t, host.Admin, service.Object(ns, "one")), http.StatusOK)
-	used(map[corev1.ResourceName]int64{services: 1})
-	mustCreate(t, three)
+	within(t, rediscovery, "the deletion frees the quota", func() error {
+		if response := post(t, host.Admin, three); response.Code != http.StatusCreated {
+			return fmt.Errorf("code %d: %.2000s", response.Code, response.Body)
+		}
+		return nil
+	})
 	used(map[corev1.ResourceName]int64{services: 2})
 }

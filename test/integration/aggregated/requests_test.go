@@ -188,7 +188,7 @@ func ownedBy(obj *unstructured.Unstructured, owners ...metav1.OwnerReference) *u
 	return obj
 }
 
-// ownerReference refers to an owner that a foreground deletion keeps until its dependents are gone.
+// ownerReference refers to an owner that a foreground deletion keeps until its dependents are deleted.
 func ownerReference(owner *unstructured.Unstructured) metav1.OwnerReference {
 	reference := *metav1.NewControllerRef(owner, owner.GroupVersionKind())
 	return reference

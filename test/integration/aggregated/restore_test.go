@@ -121,7 +121,7 @@ func TestRestore(t *testing.T) {
 	for _, obj := range all[4:7] {
 		gone(t, obj)
 	}
-	within(t, time.Minute, "the Deployment is gone", func() error {
+	within(t, time.Minute, "the Deployment is deleted", func() error {
 		if _, err := deployments.Get(t.Context(), deployment.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("reading it: %w", err)
 		}

@@ -81,7 +81,7 @@ func TestShutdown(t *testing.T) {
 		t.Errorf("calls failed during the delay: %v", err)
 	}
 	address := net.JoinHostPort(host.Address, strconv.Itoa(host.Port))
-	harness.Eventually(t, "the server takes no more connections", func() error {
+	harness.Eventually(t, "the server accepts no more connections", func() error {
 		connection, err := net.Dial("tcp", address)
 		if err == nil {
 			connection.Close()
@@ -109,12 +109,12 @@ func TestShutdown(t *testing.T) {
 func registrations(t *testing.T) map[string]any {
 	t.Helper()
 	result := map[string]any{}
-	for _, group := range []string{"serving", "eventing", "messaging"} {
-		service, err := host.Admin.Dynamic.Resource(harness.APIServices()).Get(t.Context(), "v1."+group+".knative.dev", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		result[group] = []any{service.GetUID(), service.Object["spec"], service.GetDeletionTimestamp()}
+	all, err := host.Admin.Registrations(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, service := range all {
+		result[service.GetName()] = []any{service.GetUID(), service.Object["spec"], service.GetDeletionTimestamp()}
 	}
 	return result
 }

@@ -95,7 +95,7 @@ func TestStartupBesideCRD(t *testing.T) {
 		if err := definitions.Delete(context(), "parallels.eventing.knative.dev", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		harness.Eventually(t, "the definition is gone", func() error {
+		harness.Eventually(t, "the definition is deleted", func() error {
 			_, err := definitions.Get(t.Context(), "parallels.eventing.knative.dev", metav1.GetOptions{})
 			return wantNotFound(err)
 		})
@@ -156,7 +156,7 @@ func withoutRequestHeaderCA(response *http.Response) error {
 	return nil
 }
 
-// TestStartupWithoutRights checks that the server does not start without the shipped RBAC, and names the missing rights (P7).
+// TestStartupWithoutRights checks that the server does not start without the shipped RBAC, and names the missing permissions (P7).
 func TestStartupWithoutRights(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "rights", nil)

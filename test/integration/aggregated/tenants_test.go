@@ -88,10 +88,9 @@ func tryAll(t *testing.T, c *harness.Clients, kind harness.Kind, namespace strin
 	}
 }
 
-// TestTenants checks that each of two developers may use the rights of the Role in its own namespace and no others, and none in
-// the other's namespace; neither may create a Revision or write a status.
-// It covers serving 4-1 to 4-3, 5.2-1, 5.2-3 to 5.2-6, 5.3-1, 5.3-5, 5.3-6, 5.4-3, 5.4-4, 5.5-4, 5.5-5, eventing RBAC
-// Profile-2.
+// TestTenants checks that each of two developers has the permissions of the Role in its own namespace and no others, and none
+// in the other's namespace; neither may create a Revision or write a status. It covers serving 4-1 to 4-3, 5.2-1, 5.2-3 to
+// 5.2-6, 5.3-1, 5.3-5, 5.3-6, 5.4-3, 5.4-4, 5.5-4, 5.5-5, eventing RBAC Profile-2.
 func TestTenants(t *testing.T) {
 	t.Parallel()
 	alice, bob := newTenant(t, "alice"), newTenant(t, "bob")

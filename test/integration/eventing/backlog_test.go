@@ -69,7 +69,7 @@ func TestSubscriberDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	behind := time.Since(began) - posted
-	t.Logf("answers to the sender took %s, 99 %% at most %s; with the subscriber down %s and %s; another subscriber had all %s after the last",
+	t.Logf("responses to the sender took %s, 99 %% at most %s; with the subscriber down %s and %s; another subscriber had received all %s after the last",
 		usual[len(usual)/2], usual[len(usual)*99/100], meanwhile[count/2], meanwhile[count*99/100], behind)
 	if meanwhile[count/2] > retryDelay {
 		t.Errorf("with a subscriber down half of the answers to the sender took %s and longer, want less than %s", meanwhile[count/2], retryDelay)
@@ -80,7 +80,7 @@ func TestSubscriberDown(t *testing.T) {
 	if err := unavailable.AwaitAll(bounded(t), ids(events)); err != nil {
 		t.Error(err)
 	}
-	t.Logf("the subscriber had all events %s after it was back", time.Since(back).Round(time.Millisecond))
+	t.Logf("the subscriber had received all events %s after it was started again", time.Since(back).Round(time.Millisecond))
 }
 
 // TestSubscriberMoves checks that the next attempt of a failed delivery uses the current address of its Trigger.
@@ -101,13 +101,13 @@ func TestSubscriberMoves(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	edit(t, shared.Knative.EventingV1().Triggers(ns), "orders", func(trigger *eventingv1.Trigger) {
+	harness.Edit(t, shared.Knative.EventingV1().Triggers(ns), "orders", func(trigger *eventingv1.Trigger) {
 		trigger.Spec.Subscriber.URI = moved.URL
 	})
 	if err := moved.AwaitAll(bounded(t), ids(events)); err != nil {
 		t.Error(err)
 	}
 	if received := left.Received(); len(received) > 0 {
-		t.Errorf("the subscriber at the address before received %d events", len(received))
+		t.Errorf("the subscriber at the previous address received %d events", len(received))
 	}
 }

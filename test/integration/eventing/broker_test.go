@@ -43,7 +43,7 @@ func TestBrokerStatus(t *testing.T) {
 		})
 		if diff := cmp.Diff(map[duckv1.ConditionType]string{
 			"Ready": "True", "IngressReady": "True", "FilterReady": "True", "Addressable": "True", "TriggerChannelReady": "True",
-			"DeadLetterSinkResolved": "True: DeadLetterSinkNotConfigured",
+			"DeadLetterSinkResolved": "True: DeadLetterSinkNotConfigured", "EventPoliciesReady": "True: OIDCDisabled",
 		}, states(stored.Status.Conditions)); diff != "" {
 			t.Errorf("class %q: conditions (-want +got):\n%s", class, diff)
 		}
@@ -54,9 +54,8 @@ func TestBrokerStatus(t *testing.T) {
 	}
 }
 
-// TestForeignObjects checks that Brokers of another class and their Triggers are left to their own controllers, and that
-// Brokers and Channels of a kind without a controller report that (eventing Broker Lifecycle, eventing Channel Lifecycle,
-// eventing Error Signalling-1).
+// TestForeignObjects checks that Brokers of another class and their Triggers are ignored, and that Brokers and Channels of a
+// kind without a controller report that (eventing Broker Lifecycle, eventing Channel Lifecycle, eventing Error Signalling-1).
 func TestForeignObjects(t *testing.T) {
 	ns := namespace()
 	meta := metav1.ObjectMeta{Namespace: ns, Name: "foreign"}
@@ -73,7 +72,7 @@ func TestForeignObjects(t *testing.T) {
 	shared.broker(t, ns, "orders")
 	shared.channel(t, ns, "orders")
 	shared.trigger(t, ns, "orders", "orders", "http://127.0.0.1:1/")
-	eventually(t, brokers, "foreign", "says that its controller has not reported", func(b *eventingv1.Broker) error {
+	eventually(t, brokers, "foreign", "reports that its controller has not written a status", func(b *eventingv1.Broker) error {
 		if c := b.Status.Conditions.Get(duckv1.ConditionReady); c == nil || c.Status != corev1.ConditionUnknown || c.Reason != "BrokerClassNotReported" {
 			return fmt.Errorf("Ready is %+v", c)
 		}

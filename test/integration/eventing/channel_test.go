@@ -39,6 +39,7 @@ func TestChannelStatus(t *testing.T) {
 			})
 			if diff := cmp.Diff(map[duckv1.ConditionType]string{
 				"Ready": "True", "BackingChannelReady": "True", "Addressable": "True", "DeadLetterSinkResolved": "True: DeadLetterSinkNotConfigured",
+				"EventPoliciesReady": "True: OIDCDisabled",
 			}, states(stored.Status.Conditions)); diff != "" {
 				t.Errorf("conditions (-want +got):\n%s", diff)
 			}
@@ -111,7 +112,7 @@ func TestSubscribers(t *testing.T) {
 	inherited := deadTo(uri(letters), retries(3, "PT1S"))
 	expect(entry(first, inherited), entry(second, retries(7, "PT2S")))
 
-	edit(t, subscriptions, "second", func(s *messagingv1.Subscription) { s.Spec.Subscriber.URI = sink.At("/c").URL })
+	harness.Edit(t, subscriptions, "second", func(s *messagingv1.Subscription) { s.Spec.Subscriber.URI = sink.At("/c").URL })
 	second = shared.subscriptionIs(t, ns, "second", corev1.ConditionTrue, "")
 	expect(entry(first, inherited), entry(second, retries(7, "PT2S")))
 
@@ -143,6 +144,7 @@ func TestSubscriptionBeforeChannel(t *testing.T) {
 		}
 		if diff := cmp.Diff(map[duckv1.ConditionType]string{
 			"Ready": "True", "ReferencesResolved": "True", "AddedToChannel": "True", "ChannelReady": "True",
+			"OIDCIdentityCreated": "True: authentication-oidc feature disabled",
 		}, states(s.Status.Conditions)); diff != "" {
 			t.Errorf("conditions (-want +got):\n%s", diff)
 		}
@@ -211,7 +213,7 @@ func TestUnresolvedSubscription(t *testing.T) {
 	}
 	want.ReplyURI = ""
 	expect(corev1.ConditionFalse, "ReplyNotFound", `Broker "`+ns+`/reply"`)
-	edit(t, shared.Knative.MessagingV1().Subscriptions(ns), "orders", func(s *messagingv1.Subscription) { s.Spec.Reply = nil })
+	harness.Edit(t, shared.Knative.MessagingV1().Subscriptions(ns), "orders", func(s *messagingv1.Subscription) { s.Spec.Reply = nil })
 	expect(corev1.ConditionTrue, "")
 }
 

@@ -45,7 +45,7 @@ func TestCongestion(t *testing.T) {
 				if err := s.AwaitAll(bounded(t), ids(events)); err != nil {
 					t.Fatal(err)
 				}
-				t.Logf("%s had all %d events after %s and %d requests", s.URL, count, time.Since(began).Round(time.Millisecond), s.Requests())
+				t.Logf("%s had received all %d events after %s and %d requests", s.URL, count, time.Since(began).Round(time.Millisecond), s.Requests())
 			}
 			if n := busy.Requests(); n > 4*count {
 				t.Errorf("the busy subscriber got %d requests for %d events", n, count)

@@ -32,7 +32,7 @@ func TestEffectiveDeadLetterSink(t *testing.T) {
 			func(sink, _ *duckv1.Destination) *duckv1.DeliverySpec { return deadTo(sink, retries(2, "PT0.05S")) }, nil, 3, "parent"},
 		{"its own alone",
 			nil, func(_, sink *duckv1.Destination) *duckv1.DeliverySpec { return deadTo(sink, retries(1, "PT0.05S")) }, 2, "own"},
-		{"its own in place of the parent's",
+		{"its own instead of the parent's",
 			func(sink, _ *duckv1.Destination) *duckv1.DeliverySpec { return deadTo(sink, retries(2, "PT0.05S")) },
 			func(_, sink *duckv1.Destination) *duckv1.DeliverySpec { return deadTo(sink, retries(1, "PT0.05S")) }, 2, "own"},
 		{"its own retries without the parent's sink",

@@ -82,7 +82,7 @@ func newOutage(t *testing.T, dataDir string, args ...string) *outage {
 	o.sink.Stop()
 	for range 100 {
 		if a := o.post(t); a.code != http.StatusAccepted {
-			t.Fatalf("before anything fails an event got %d %s", a.code, a.body)
+			t.Fatalf("before the outage an event got %d %s", a.code, a.body)
 		}
 	}
 	return o
@@ -212,7 +212,7 @@ func TestReadOnlyLog(t *testing.T) {
 	o := newOutage(t, t.TempDir())
 	events := filepath.Join(o.dataDir, "events")
 	if _, err := os.Stat(events); err != nil {
-		t.Fatalf("the event log is not where it should be: %v", err)
+		t.Fatalf("the event log is not in the expected directory: %v", err)
 	}
 	chattr(t, "+i", events)
 	writable := false

@@ -47,7 +47,7 @@ func TestFilters(t *testing.T) {
 		{"not", nil, []filter{{Not: &filter{Prefix: attributes{"type": "order"}}}}, []string{"upper", "other"}},
 		{"cesql", nil, []filter{{CESQL: "type LIKE 'order%' AND EXISTS level AND UPPER(level) = 'GOLD'"}}, []string{"gold"}},
 		{"several", nil, []filter{{Prefix: attributes{"type": "order"}}, {Exact: attributes{"level": "gold"}}}, []string{"gold"}},
-		{"in place of the filter", attribute(attributes{"type": "invoice"}), []filter{{Exact: attributes{"level": "gold"}}}, []string{"gold"}},
+		{"instead of the filter", attribute(attributes{"type": "invoice"}), []filter{{Exact: attributes{"level": "gold"}}}, []string{"gold"}},
 	} {
 		t.Run(fmt.Sprint(i, " ", tt.name), func(t *testing.T) {
 			t.Parallel()

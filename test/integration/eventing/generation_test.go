@@ -96,7 +96,7 @@ func observed(t *testing.T, events watch.Interface, generation int64, address []
 		case event := <-events.ResultChan():
 			object, ok := event.Object.(*unstructured.Unstructured)
 			if !ok {
-				t.Fatalf("the watch brought %+v", event.Object)
+				t.Fatalf("the watch returned %+v", event.Object)
 			}
 			var status struct {
 				Status duckv1.Status `json:"status"`

@@ -76,7 +76,7 @@ func TestIngressCodes(t *testing.T) {
 		{"empty body", encoded(structuredType, ""), 400, nil},
 		{"a batch for an event", encoded(structuredType, "["+one("bad")+"]"), 400, nil},
 		{"an event for a batch", encoded(batchType, one("bad")), 400, nil},
-		{"bad event in a batch", encoded(batchType, "["+one("bad")+`,{"id":"bad"}]`), 400, nil},
+		{"invalid event in a batch", encoded(batchType, "["+one("bad")+`,{"id":"bad"}]`), 400, nil},
 
 		{"1 byte too large", binary("bad", large(1<<20+1), nil), 413, nil},
 		{"10 MiB", binary("bad", large(10<<20), nil), 413, nil},

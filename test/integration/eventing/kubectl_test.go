@@ -95,7 +95,7 @@ func TestKubectlApply(t *testing.T) {
 		}
 	}
 
-	// Applying again changes nothing.
+	// A second apply changes nothing.
 	if out := kubectl.Must(t, fmt.Sprintf(applied, subscriber.URL), "apply", "-f", "-"); strings.Count(out, "unchanged") != 5 {
 		t.Errorf("applied again: %s", out)
 	}

@@ -97,7 +97,7 @@ func TestLoopCount(t *testing.T) {
 		}
 	}
 	if n := subscriber.Attempts()["end"]; n > 0 {
-		t.Errorf("an event without passes left was delivered %d times", n)
+		t.Errorf("an event with a loop count of zero was delivered %d times", n)
 	}
 }
 

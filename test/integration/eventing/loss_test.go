@@ -137,7 +137,7 @@ func (s *lossScene) endure(t *testing.T, fail func(done <-chan struct{})) {
 	go func() { posting <- s.postAll(t, done) }()
 	fail(done)
 	got := <-posting
-	t.Logf("acknowledged: %d events to the broker, %d to the channel; %d events were not",
+	t.Logf("acknowledged: %d events to the broker, %d to the channel; %d were not acknowledged",
 		len(got.even)+len(got.odd), len(got.channel), got.failed)
 	if min(len(got.even), len(got.odd), len(got.channel)) == 0 {
 		t.Fatal("nothing was acknowledged")
@@ -163,13 +163,13 @@ func (s *lossScene) endure(t *testing.T, fail func(done <-chan struct{})) {
 			requests += count
 			duplicates += count - 1
 		}
-		t.Logf("%s: %d events were to be received, %d were, %d of them duplicates (%.2f %%); the last %s after the failures ended",
+		t.Logf("%s: want %d events, got %d, %d of them duplicates (%.2f %%); the last %s after the failures ended",
 			want.URL, len(want.ids), len(received), duplicates, 100*float64(duplicates)/float64(requests), time.Since(healed).Round(time.Millisecond))
 	}
 	attempts := s.half.Attempts()
 	for _, id := range got.odd {
 		if attempts[id] > 0 {
-			t.Errorf("event %s came to the Trigger whose filter it does not pass", id)
+			t.Errorf("event %s was delivered to a Trigger whose filter it does not match", id)
 		}
 	}
 }
@@ -203,8 +203,8 @@ func TestNothingAcknowledgedIsLost(t *testing.T) {
 	})
 }
 
-// TestNothingAcknowledgedIsLostByCluster is the same with the events in a cluster of three NATS servers, of which one at a time
-// is killed.
+// TestNothingAcknowledgedIsLostByCluster is like TestNothingAcknowledgedIsLost with a cluster of three NATS servers, of which
+// one at a time is killed.
 func TestNothingAcknowledgedIsLostByCluster(t *testing.T) {
 	t.Parallel()
 	cluster := natstest.Start(t, natstest.Options{Nodes: 3})

@@ -151,6 +151,6 @@ func deliveryOf(t testing.TB, subscriber *harness.Subscriber, id string) harness
 			return d
 		}
 	}
-	t.Fatalf("%s has received more than it keeps", subscriber.URL)
+	t.Fatalf("%s has received more events than it records", subscriber.URL)
 	return harness.Delivery{}
 }

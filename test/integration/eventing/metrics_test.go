@@ -92,13 +92,13 @@ func TestMetrics(t *testing.T) {
 	close(hang)
 	expect("Trigger", "orders", map[string]float64{"events_delivered_total": 4, "deliveries_in_flight": 0, "oldest_undelivered_event_seconds": 0})
 	if n, found := lookup(t, shared, `knative_broker_ingress_requests_total{code="202"}`); !found || n < 8 {
-		t.Errorf("%v requests were answered with 202, want 8 at least", n)
+		t.Errorf("%v requests were answered with 202, want at least 8", n)
 	}
 
 	if err := shared.Knative.EventingV1().Triggers(ns).Delete(t.Context(), "orders", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "metrics of a deleted Trigger are gone", func() error {
+	harness.Eventually(t, "metrics of a deleted Trigger are removed", func() error {
 		if _, found := lookup(t, shared, fmt.Sprintf(`knative_eventing_events_matched_total{kind="Trigger",name="orders",namespace=%q}`, ns)); found {
 			return fmt.Errorf("there are some")
 		}

@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
@@ -26,12 +25,6 @@ type creator[O any] interface {
 	Create(ctx context.Context, object O, options metav1.CreateOptions) (O, error)
 }
 
-// editor is the part of a typed client that changes objects.
-type editor[O any] interface {
-	getter[O]
-	Update(ctx context.Context, object O, options metav1.UpdateOptions) (O, error)
-}
-
 // create stores an object.
 func create[O any](t testing.TB, client creator[O], object O) O {
 	t.Helper()
@@ -40,25 +33,6 @@ func create[O any](t testing.TB, client creator[O], object O) O {
 		t.Fatal(err)
 	}
 	return stored
-}
-
-// edit changes an object and retries conflicts.
-func edit[O any](t testing.TB, client editor[O], name string, change func(O)) {
-	t.Helper()
-	for {
-		object, err := client.Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		change(object)
-		_, err = client.Update(t.Context(), object, metav1.UpdateOptions{})
-		if err == nil {
-			return
-		}
-		if !apierrors.IsConflict(err) {
-			t.Fatal(err)
-		}
-	}
 }
 
 // eventually waits until check accepts an object, and returns it.

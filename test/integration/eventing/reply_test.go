@@ -130,9 +130,9 @@ func TestNoReplies(t *testing.T) {
 	}
 }
 
-// TestBodyWithoutEvent checks that a 200 response with a body that is no event counts as delivered: no retry, no dead letter,
-// and nothing is sent to the reply destination. DeliveryHealthy reports the problem until a delivery succeeds without such a
-// body (eventing Event Acknowledgement and Delivery Retry; eventing Error Signalling).
+// TestBodyWithoutEvent checks that a 200 response with a body that is not an event counts as delivered: no retry, no dead
+// letter, and nothing is sent to the reply destination. DeliveryHealthy reports the problem until a delivery succeeds without
+// such a body (eventing Event Acknowledgement and Delivery Retry; eventing Error Signalling).
 func TestBodyWithoutEvent(t *testing.T) {
 	bodies := map[string]harness.Answer{
 		"json":      {Code: http.StatusOK, Body: `{"ok":true}`, Header: http.Header{"Content-Type": {"application/json"}}},

@@ -87,7 +87,7 @@ func TestRetryCounts(t *testing.T) {
 				const tolerance = 20 * time.Millisecond
 				for i, least := range tt.gaps {
 					if gap := at[i+1].Sub(at[i]); gap < least-tolerance {
-						t.Errorf("attempt %d came %s after the one before, want at least %s", i+2, gap, least)
+						t.Errorf("attempt %d was made %s after the previous one, want at least %s", i+2, gap, least)
 					}
 				}
 				wantDead := map[string]int{}

@@ -113,7 +113,7 @@ func TestFields(t *testing.T) {
 			}
 		}
 		if root == nil {
-			t.Fatalf("there is no schema of %s", name)
+			t.Fatalf("the schema of %s is missing", name)
 		}
 		for _, some := range paths {
 			for _, path := range some {

@@ -35,7 +35,7 @@ func TestTriggerBeforeBroker(t *testing.T) {
 	status := fetch(t, triggers, "orders").Status
 	if diff := cmp.Diff(map[duckv1.ConditionType]string{
 		"Ready": "True", "BrokerReady": "True", "SubscriptionReady": "True", "DependencyReady": "True", "SubscriberResolved": "True",
-		"DeadLetterSinkResolved": "True: DeadLetterSinkNotConfigured",
+		"DeadLetterSinkResolved": "True: DeadLetterSinkNotConfigured", "OIDCIdentityCreated": "True: authentication-oidc feature disabled",
 	}, states(status.Conditions)); diff != "" {
 		t.Errorf("conditions (-want +got):\n%s", diff)
 	}
@@ -80,7 +80,7 @@ func TestTriggerUpdates(t *testing.T) {
 	if err := before.AwaitAll(bounded(t), []string{"1"}); err != nil {
 		t.Fatal(err)
 	}
-	edit(t, triggers, "orders", func(t *eventingv1.Trigger) {
+	harness.Edit(t, triggers, "orders", func(t *eventingv1.Trigger) {
 		t.Spec.Filter.Attributes["type"] = "invoice"
 		t.Spec.Subscriber.URI = after.URL
 		t.Spec.Delivery = deadTo(uri(dead.URL), retries(1, "PT0.01S"))
@@ -180,7 +180,7 @@ func TestDeliveryHealth(t *testing.T) {
 		t.Fatal(err)
 	}
 	if unchanged := health(corev1.ConditionFalse, "DeliveryFailing"); unchanged != version {
-		t.Errorf("the objects were written while nothing but more deliveries failed: versions %s, then %s", version, unchanged)
+		t.Errorf("the objects were written although only more deliveries failed: versions %s, then %s", version, unchanged)
 	}
 	subscriber.Answer(nil)
 	health(corev1.ConditionTrue, "")

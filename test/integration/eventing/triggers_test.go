@@ -136,7 +136,7 @@ func TestNineOfTenTriggersDeleted(t *testing.T) {
 		t.Errorf("subscribers of deleted Triggers got %v requests, then %v", probes, now)
 	}
 	if received := at(9).Received(); len(received) != len(first)+posted+len(last) {
-		t.Errorf("the subscriber of the Trigger that stays received %d events, want %d", len(received), len(first)+posted+len(last))
+		t.Errorf("the subscriber of the remaining Trigger received %d events, want %d", len(received), len(first)+posted+len(last))
 	}
 }
 

@@ -60,7 +60,7 @@ func TestDistinctTypes(t *testing.T) {
 		t.Errorf("memory grew from %d to %d MiB, more than %d", before>>20, after>>20, limit>>20)
 	}
 	if has := series(t, s); has > had {
-		t.Errorf("there are %d series of metrics of events, %d before", has, had)
+		t.Errorf("got %d series of metrics of events, %d before", has, had)
 	}
 	mustPost(t, address, event{id: "last", kind: "wanted"})
 	if err := subscriber.AwaitAll(bounded(t), []string{"last"}); err != nil {

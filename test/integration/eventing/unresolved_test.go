@@ -89,9 +89,9 @@ func TestDestinationsMissingAtStart(t *testing.T) {
 	mustPost(t, orders, event{id: "after", kind: "order"})
 	mustPost(t, channel, event{id: "after", kind: "order"})
 	triggers = s.Knative.EventingV1().Triggers(ns)
-	edit(t, triggers, "later", func(trigger *eventingv1.Trigger) { trigger.Spec.Subscriber = *uri(later.URL) })
-	edit(t, triggers, "refusing", func(trigger *eventingv1.Trigger) { trigger.Spec.Delivery.DeadLetterSink = uri(dead.URL) })
-	edit(t, s.Knative.MessagingV1().Subscriptions(ns), "channeled", func(s *messagingv1.Subscription) { s.Spec.Subscriber = uri(channeled.URL) })
+	harness.Edit(t, triggers, "later", func(trigger *eventingv1.Trigger) { trigger.Spec.Subscriber = *uri(later.URL) })
+	harness.Edit(t, triggers, "refusing", func(trigger *eventingv1.Trigger) { trigger.Spec.Delivery.DeadLetterSink = uri(dead.URL) })
+	harness.Edit(t, s.Knative.MessagingV1().Subscriptions(ns), "channeled", func(s *messagingv1.Subscription) { s.Spec.Subscriber = uri(channeled.URL) })
 	for _, subscriber := range []*harness.Subscriber{later, dead, channeled} {
 		if err := subscriber.AwaitAll(bounded(t), want); err != nil {
 			t.Error(err)
@@ -99,7 +99,7 @@ func TestDestinationsMissingAtStart(t *testing.T) {
 	}
 	for id, n := range refusing.Attempts() {
 		if n != 1 {
-			t.Errorf("event %s was sent %d times to who refuses it, want once", id, n)
+			t.Errorf("event %s was sent %d times to the rejecting subscriber, want once", id, n)
 		}
 	}
 }

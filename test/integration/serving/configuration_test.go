@@ -18,6 +18,7 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
 // configurationOf returns a Configuration that runs the sample application.
@@ -34,7 +35,7 @@ func (s *server) configure(t testing.TB, configuration *servingv1.Configuration)
 	_, err := client.Create(t.Context(), configuration, metav1.CreateOptions{})
 	switch {
 	case apierrors.IsAlreadyExists(err):
-		edit(t, client, configuration.Name, func(c *servingv1.Configuration) { c.Spec = configuration.Spec })
+		harness.Edit(t, client, configuration.Name, func(c *servingv1.Configuration) { c.Spec = configuration.Spec })
 	case err != nil:
 		t.Fatal(err)
 	}
@@ -119,7 +120,7 @@ func TestConfigurationAndRoute(t *testing.T) {
 	}
 
 	// A change of metadata creates no Revision and does not change existing ones; a change of the template creates one.
-	edit(t, client.Configurations(ns), "alone", func(c *servingv1.Configuration) { c.Labels["own"] = "y" })
+	harness.Edit(t, client.Configurations(ns), "alone", func(c *servingv1.Configuration) { c.Labels["own"] = "y" })
 	shared.configure(t, configurationOf(t, ns, "alone", env("TARGET", "second")))
 	eventually(t, client.Routes(ns), "alone", "follows the second Revision", func(r *servingv1.Route) error {
 		if len(r.Status.Traffic) != 1 || r.Status.Traffic[0].RevisionName != "alone-00002" {
@@ -175,7 +176,7 @@ func TestLatestRevisions(t *testing.T) {
 
 	// The third Revision is slower than the fourth.
 	shared.apply(t, app(t, ns, "order", env("TARGET", "3"), env("START_DELAY", "1s")))
-	eventually(t, client.Configurations(ns), "order", "has made the third Revision", func(c *servingv1.Configuration) error {
+	eventually(t, client.Configurations(ns), "order", "has created the third Revision", func(c *servingv1.Configuration) error {
 		if c.Status.LatestCreatedRevisionName != "order-00003" {
 			return fmt.Errorf("status %+v", c.Status)
 		}
@@ -186,7 +187,7 @@ func TestLatestRevisions(t *testing.T) {
 	// The Configuration must observe it before the next change.
 	shared.deploy(t, app(t, ns, "order", env("TARGET", "5")))
 	if got := shared.mustGet(t, address); got != "Hello 5!\n" {
-		t.Errorf("in the end %q answers", got)
+		t.Errorf("at the end %q answers", got)
 	}
 
 	var created, ready []string
@@ -249,7 +250,7 @@ func TestLatestReadyRevisionDeleted(t *testing.T) {
 	shared.configure(t, configurationOf(t, ns, "lost"))
 	shared.configured(t, ns, "lost")
 	shared.configure(t, configurationOf(t, ns, "lost", env("START_DELAY", "2s")))
-	eventually(t, client.Configurations(ns), "lost", "has made the second Revision", func(c *servingv1.Configuration) error {
+	eventually(t, client.Configurations(ns), "lost", "has created the second Revision", func(c *servingv1.Configuration) error {
 		if c.Status.LatestCreatedRevisionName != "lost-00002" {
 			return fmt.Errorf("status %+v", c.Status)
 		}

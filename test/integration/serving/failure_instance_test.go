@@ -52,10 +52,10 @@ func TestKilledInstance(t *testing.T) {
 			if err := syscall.Kill(victim, syscall.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			harness.Eventually(t, "the process is gone", func() error {
+			harness.Eventually(t, "the process has exited", func() error {
 				// A process whose main thread ended may have other threads that keep its connections open.
 				if err := syscall.Kill(victim, 0); !errors.Is(err, syscall.ESRCH) {
-					return fmt.Errorf("process %d is there: %w", victim, errors.Join(err, os.ErrExist))
+					return fmt.Errorf("process %d exists: %w", victim, errors.Join(err, os.ErrExist))
 				}
 				return nil
 			})
@@ -83,7 +83,7 @@ func TestKilledInstance(t *testing.T) {
 			load.end()
 			for _, f := range load.failures {
 				if f.began.After(gone) || f.code != http.StatusBadGateway {
-					t.Errorf("a request that began %s after the instance was gone failed: %v", f.began.Sub(gone), f)
+					t.Errorf("a request that began %s after the instance had exited failed: %v", f.began.Sub(gone), f)
 				}
 			}
 			select {

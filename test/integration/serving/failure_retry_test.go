@@ -31,7 +31,7 @@ func TestNoRetryAfterSend(t *testing.T) {
 					abort := func() {
 						a := mustAsk(t, client, method, s.url+"/abort", body())
 						if a.code != http.StatusBadGateway {
-							t.Errorf("an answer that never came is %+v, want 502", a)
+							t.Errorf("a missing response is %+v, want 502", a)
 						}
 					}
 					// No request was sent before; and a broken connection is not reused.

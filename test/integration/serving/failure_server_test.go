@@ -63,7 +63,7 @@ func TestKilledServer(t *testing.T) {
 	site.server = restarted
 	site.untilScale(t, 2)
 	pids := map[int]bool{}
-	harness.Eventually(t, "no process but the instances that serve is left", func() error {
+	harness.Eventually(t, "only the processes of serving instances remain", func() error {
 		pids[report[infoReport](t, site, "/info").PID] = true
 		found := processesOf(t, name)
 		if len(found) != 2 || !pids[found[0]] || !pids[found[1]] {

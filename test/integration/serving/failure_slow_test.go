@@ -68,7 +68,7 @@ func TestSlowClients(t *testing.T) {
 	load.mustNotFail(t, served)
 }
 
-// trickle sends a byte from time to time until ctx is canceled.
+// trickle sends a byte at intervals until ctx is canceled.
 func trickle(ctx context.Context, w net.Conn) {
 	ticker := time.NewTicker(500 * time.Millisecond)
 	defer ticker.Stop()
@@ -99,7 +99,7 @@ func TestClientCancels(t *testing.T) {
 				go func() {
 					defer close(ended)
 					if a, err := ask(ctx, client, http.MethodGet, s.url+path, nil); err == nil {
-						t.Errorf("a request that was abandoned got %+v", a)
+						t.Errorf("a canceled request got %+v", a)
 					}
 				}()
 				return func() { cancel(); <-ended }
@@ -123,7 +123,7 @@ func TestClientCancels(t *testing.T) {
 // untilCurrent waits until the only backend of a site has that many requests in flight, including the request that asks.
 func untilCurrent(t testing.TB, s *site, want int64) {
 	t.Helper()
-	harness.Eventually(t, "abandoned requests have ended", func() error {
+	harness.Eventually(t, "canceled requests have ended", func() error {
 		if n := report[concurrencyReport](t, s, "/concurrency").Current; n != want {
 			return fmt.Errorf("the instance has %d requests, want %d", n, want)
 		}

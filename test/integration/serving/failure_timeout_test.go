@@ -20,7 +20,7 @@ func TestTimeouts(t *testing.T) {
 	for _, test := range []struct {
 		name, path                 string
 		total, responseStart, idle int64
-		// cut is true if the response starts and then breaks off.
+		// cut is true if the response starts and is aborted.
 		cut     bool
 		options []option
 	}{
@@ -41,7 +41,7 @@ func TestTimeouts(t *testing.T) {
 				}
 				switch {
 				case test.cut && (a == nil || a.code != http.StatusOK || err == nil || !strings.HasPrefix(a.body, "chunk 0\n")):
-					t.Errorf("an answer that takes too long is %+v, %v, want one that begins and breaks off", a, err)
+					t.Errorf("a response that takes too long is %+v, %v, want one that begins and is aborted", a, err)
 				case !test.cut && (err != nil || a.code != http.StatusGatewayTimeout || trimmed(a.body) != "request timeout"):
 					t.Errorf("a request that takes too long got %+v, %v, want 504 `request timeout`", a, err)
 				}
@@ -94,7 +94,7 @@ func TestSilentWebSocket(t *testing.T) {
 			t.Fatal(err)
 		}
 		if _, message, err := conn.ReadMessage(); err != nil || string(message) != "hello" {
-			t.Fatalf("a message came back as %q, %v", message, err)
+			t.Fatalf("a message was returned as %q, %v", message, err)
 		}
 		<-pause.C
 	}

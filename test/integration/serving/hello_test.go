@@ -82,7 +82,7 @@ func TestHello(t *testing.T) {
 	kubectl.Must(t, back, "apply", "-f", "-")
 	s.ready(t, "default", "hello")
 	if got := open(t, service.Status.URL); got != "Hello World!\n" {
-		t.Errorf("with all traffic back at the first Revision: %q", got)
+		t.Errorf("with all traffic at the first Revision again: %q", got)
 	}
 
 	if len(s.processes(t, dir)) == 0 {
@@ -90,7 +90,7 @@ func TestHello(t *testing.T) {
 	}
 	kubectl.Must(t, "", "delete", "ksvc", "hello")
 	s.removed(t, "")
-	harness.Eventually(t, "no process is left", func() error {
+	harness.Eventually(t, "no process remains", func() error {
 		if left := s.processes(t, dir); len(left) > 0 {
 			return fmt.Errorf("processes %v run", left)
 		}

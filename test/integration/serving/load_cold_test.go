@@ -47,7 +47,7 @@ func TestBurstAtZero(t *testing.T) {
 	}
 	running.Wait()
 	revision := s.revision(t)
-	harness.Eventually(t, "the Event of the scale-up is there", func() error {
+	harness.Eventually(t, "the Event of the scale-up exists", func() error {
 		from, err := s.eventsOf(t.Context(), s.namespace, revision.Name, "Scaled from 0 ")
 		if err != nil {
 			return err

@@ -30,7 +30,7 @@ func TestConcurrencyLimitHolds(t *testing.T) {
 					return
 				}
 				if r := decoded[concurrencyReport](t, a.body); r.Max != 1 || r.Current != 1 {
-					t.Errorf("an instance with containerConcurrency 1 had %d requests at a time, has %d", r.Max, r.Current)
+					t.Errorf("an instance with containerConcurrency 1 had %d concurrent requests, has %d", r.Max, r.Current)
 				}
 			}
 			a, err := ask(t.Context(), client, http.MethodGet, s.url+"/info", nil)
@@ -116,7 +116,7 @@ func TestQueue(t *testing.T) {
 				}
 			}
 			if n := report[concurrencyReport](t, s, "/concurrency").Max; n != 1 {
-				t.Errorf("the instance had %d requests at a time, want 1", n)
+				t.Errorf("the instance had %d concurrent requests, want 1", n)
 			}
 		})
 	}

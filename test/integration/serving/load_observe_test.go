@@ -110,7 +110,7 @@ func TestAccessLog(t *testing.T) {
 			"revision": s.revision(t).Name, "traceId": trace[1],
 		} {
 			if entry[name] != want {
-				t.Errorf("the log of a request by %s tells %s %v, want %v", protocol, name, entry[name], want)
+				t.Errorf("the log of a request by %s has %s %v, want %v", protocol, name, entry[name], want)
 			}
 		}
 		if instance, _ := entry["instance"].(string); instance == "" {
@@ -142,7 +142,7 @@ func (s *site) logged(t testing.TB, path string) (found map[string]any) {
 			entry := map[string]any{}
 			if err := json.Unmarshal(lines.Bytes(), &entry); err != nil {
 				// The last line may be incomplete; the next attempt finds it.
-				return fmt.Errorf("a line is no JSON: %q: %w", lines.Text(), err)
+				return fmt.Errorf("a line is not JSON: %q: %w", lines.Text(), err)
 			}
 			if entry["host"] == s.host && entry["path"] == path {
 				found = entry

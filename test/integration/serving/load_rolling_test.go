@@ -88,13 +88,13 @@ func TestNoRequestFailsAtZero(t *testing.T) {
 					running[revision.Name] = wanted
 				}
 			case <-timeout:
-				t.Fatalf("in round %d no revision went to zero within %s", round, time.Since(began))
+				t.Fatalf("in round %d no revision scaled to zero within %s", round, time.Since(began))
 			}
 			if gone {
 				break
 			}
 		}
 		watch.Stop()
-		all(fmt.Sprintf("as revisions went to zero in round %d", round))
+		all(fmt.Sprintf("while revisions scaled to zero in round %d", round))
 	}
 }

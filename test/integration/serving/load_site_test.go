@@ -88,7 +88,7 @@ func (s *site) remove(t testing.TB) {
 			return err
 		}
 		if len(left.Items) > 0 {
-			return fmt.Errorf("there still are %d", len(left.Items))
+			return fmt.Errorf("%d remain", len(left.Items))
 		}
 		return nil
 	})

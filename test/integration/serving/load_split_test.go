@@ -41,7 +41,7 @@ func TestSplitIsNotSticky(t *testing.T) {
 			}
 			few := counts["Hello few!\n"]
 			if share := float64(few) / requests * 100; share < 9.5 || share > 10.5 || few+counts["Hello most!\n"] != requests {
-				t.Errorf("of %d requests by one connection each revision got %v, want 10 %% for the one", requests, counts)
+				t.Errorf("of %d requests by one connection each revision got %v, want 10 %% for the first", requests, counts)
 			}
 			// At most two blocks of a hundred lie between two blocks of ten.
 			if longest > 200 {

@@ -97,7 +97,7 @@ func (s *server) clients(t testing.TB) map[string]*http.Client {
 	return map[string]*http.Client{"HTTP/1.1": s.http, "h2c": s.h2(t)}
 }
 
-// ask sends a request and reads the response, which is partial if the connection broke off.
+// ask sends a request and reads the response, which is partial if the connection broke.
 func ask(ctx context.Context, client *http.Client, method, url string, body io.Reader) (*answer, error) {
 	request, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
@@ -230,7 +230,7 @@ func (l *load) mustNotFail(t testing.TB, atLeast int64) {
 		t.Errorf("%d of %d requests failed, such as: %v", l.failed.Load(), l.failed.Load()+l.answered.Load(), l.failures[0])
 	}
 	if l.answered.Load() < atLeast {
-		t.Errorf("%d requests were answered, want at least %d for this test to tell anything", l.answered.Load(), atLeast)
+		t.Errorf("%d requests were answered, want at least %d for a meaningful test", l.answered.Load(), atLeast)
 	}
 }
 

@@ -38,7 +38,7 @@ func TestLog(t *testing.T) {
 			prefix, text, found := strings.Cut(strings.TrimSuffix(line, "\n"), "] ")
 			instance, container, several := strings.Cut(strings.TrimPrefix(prefix, "["), " ")
 			if !found || instance == "" || several == strings.Contains(query, "container=") {
-				t.Errorf("%s: line %q does not say whose it is", query, line)
+				t.Errorf("%s: line %q does not name its origin", query, line)
 			}
 			lines = append(lines, strings.TrimSpace(container+" "+text))
 		}

@@ -12,12 +12,12 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -182,27 +182,17 @@ func app(t testing.TB, namespace, name string, options ...option) *servingv1.Ser
 func (s *server) apply(t testing.TB, service *servingv1.Service) *servingv1.Service {
 	t.Helper()
 	services := s.Knative.ServingV1().Services(service.Namespace)
-	for {
-		stored, err := services.Get(t.Context(), service.Name, metav1.GetOptions{})
-		if err != nil {
-			if stored, err = services.Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
-				t.Fatal(err)
-			}
-			return stored
-		}
-		stored.Spec = service.Spec
-		updated, err := services.Update(t.Context(), stored, metav1.UpdateOptions{})
-		switch {
-		case err == nil:
-			return updated
-		case strings.Contains(err.Error(), "the object has been modified"):
-		default:
-			t.Fatal(err)
-		}
+	stored, err := services.Create(t.Context(), service, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return harness.Edit(t, services, service.Name, func(stored *servingv1.Service) { stored.Spec = service.Spec })
 	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return stored
 }
 
-// ready waits until a Service's Ready condition is True for its present generation.
+// ready waits until a Service's Ready condition is True for its current generation.
 func (s *server) ready(t testing.TB, namespace, name string) *servingv1.Service {
 	t.Helper()
 	return s.until(t, namespace, name, "is ready", func(service *servingv1.Service) error {

@@ -22,12 +22,6 @@ type getter[O any] interface {
 	Get(ctx context.Context, name string, options metav1.GetOptions) (O, error)
 }
 
-// editor is the part of a typed client that changes objects.
-type editor[O any] interface {
-	getter[O]
-	Update(ctx context.Context, object O, options metav1.UpdateOptions) (O, error)
-}
-
 // read returns an object that must exist.
 func read[O any](t testing.TB, client getter[O], name string) O {
 	t.Helper()
@@ -49,22 +43,6 @@ func eventually[O any](t testing.TB, client getter[O], name, what string, check 
 		return check(object)
 	})
 	return object
-}
-
-// edit changes an object, retries conflicts, and returns the stored object.
-func edit[O any](t testing.TB, client editor[O], name string, change func(O)) O {
-	t.Helper()
-	for {
-		object := read(t, client, name)
-		change(object)
-		stored, err := client.Update(t.Context(), object, metav1.UpdateOptions{})
-		if err == nil {
-			return stored
-		}
-		if !apierrors.IsConflict(err) {
-			t.Fatal(err)
-		}
-	}
 }
 
 // deleted waits until no object has the name.
@@ -160,7 +138,7 @@ func (s *server) mustVersions(t testing.TB, namespace string) map[string]string 
 // removed waits until a namespace has no object of Serving.
 func (s *server) removed(t testing.TB, namespace string) {
 	t.Helper()
-	harness.Eventually(t, "no object of Serving is left", func() error {
+	harness.Eventually(t, "no object of Serving remains", func() error {
 		left, err := s.versions(t.Context(), namespace)
 		if err != nil {
 			return err
@@ -172,18 +150,18 @@ func (s *server) removed(t testing.TB, namespace string) {
 	})
 }
 
-// pinned is a traffic target of a Revision by its name.
+// pinned returns a traffic target of a Revision by its name.
 func pinned(revision string, percent int64) servingv1.TrafficTarget {
 	return servingv1.TrafficTarget{RevisionName: revision, LatestRevision: new(bool), Percent: &percent}
 }
 
-// latest is a traffic target that follows the latest ready Revision.
+// latest returns a traffic target that follows the latest ready Revision.
 func latest(percent int64) servingv1.TrafficTarget {
 	follow := true
 	return servingv1.TrafficTarget{LatestRevision: &follow, Percent: &percent}
 }
 
-// tagged is a traffic target with a tag.
+// tagged returns a traffic target with a tag.
 func tagged(tag string, target servingv1.TrafficTarget) servingv1.TrafficTarget {
 	target.Tag = tag
 	return target

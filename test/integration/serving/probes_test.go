@@ -66,7 +66,7 @@ func TestHealthPort(t *testing.T) {
 	<-asked
 	unready := read(t, shared.Knative.ServingV1().Services(service.Namespace), service.Name)
 	if ready := unready.Status.Conditions.Get(duckv1.ConditionReady); ready != nil && ready.Status == corev1.ConditionTrue {
-		t.Errorf("the Service is ready although its health port says otherwise: %+v", ready)
+		t.Errorf("the Service is ready although its health port has no listener: %+v", ready)
 	}
 	healthy.Store(true)
 	if got := shared.mustGet(t, shared.ready(t, service.Namespace, service.Name).Status.URL); got != "Hello World!\n" {

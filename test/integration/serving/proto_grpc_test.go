@@ -71,7 +71,7 @@ func TestGRPC(t *testing.T) {
 			}
 			got := &wrapperspb.StringValue{}
 			if err := stream.RecvMsg(got); err != nil || got.Value != want {
-				t.Fatalf("a message of %d bytes came back with %d, %v", len(want), len(got.Value), err)
+				t.Fatalf("a message of %d bytes was returned with %d, %v", len(want), len(got.Value), err)
 			}
 		}
 		if err := stream.CloseSend(); err != nil {
@@ -139,7 +139,7 @@ func TestTrailers(t *testing.T) {
 		body, err := io.ReadAll(response.Body)
 		response.Body.Close()
 		if err != nil || string(body) != "\x00\x00\x00\x00\x01m" {
-			t.Errorf("by %s the body came back as %q, %v", protocol, body, err)
+			t.Errorf("by %s the body was returned as %q, %v", protocol, body, err)
 		}
 		for name, want := range map[string]string{"Grpc-Status": "0", "X-Echo-Trailer": "hello", "X-Messages": "1"} {
 			if got := response.Trailer.Get(name); got != want {

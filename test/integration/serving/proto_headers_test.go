@@ -67,8 +67,8 @@ func TestHeaders(t *testing.T) {
 				"Knative-Serving-Default-Route": "true",
 			})
 			check(got, map[string]string{
-				"X-Forwarded-For": "192.0.2.1, 192.0.2.2, 127.0.0.1", "X-Forwarded-Proto": "http", "X-Forwarded-Host": s.host,
-				"Forwarded":  `for=192.0.2.1;proto=https, for=127.0.0.1;host="` + s.host + `";proto=http`,
+				"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Proto": "http", "X-Forwarded-Host": s.host,
+				"Forwarded":  `for=127.0.0.1;host="` + s.host + `";proto=http`,
 				"Tracestate": "vendor=value", "X-Custom": "kept", "Authorization": "Bearer token", "Cookie": "a=b; c=d", "Accept-Encoding": "br",
 				"K-Proxy-Request": "", "K-Network-Probe": "", "K-Network-Hash": "", "K-Kubelet-Probe": "",
 				"K-Passthrough-Lb": "", "Knative-Serving-Namespace": "", "Knative-Serving-Revision": "", "Knative-Serving-Default-Route": "",

@@ -83,7 +83,7 @@ func TestHTTP10(t *testing.T) {
 		t.Errorf("an HTTP/1.0 request got %+v, %v", a, err)
 	}
 	if n, err := w.Read(make([]byte, 1)); err == nil {
-		t.Errorf("after the answer to HTTP/1.0 %d more bytes came, want the end of the connection", n)
+		t.Errorf("after the response to HTTP/1.0 %d more bytes arrived, want the end of the connection", n)
 	}
 	w = s.mustDial(t)
 	for range 2 {
@@ -94,7 +94,7 @@ func TestHTTP10(t *testing.T) {
 	}
 	a, err = s.mustDial(t).exchange(http.MethodGet, "GET / HTTP/1.0\r\n\r\n")
 	if err != nil || a.code != http.StatusNotFound && a.code != http.StatusBadRequest {
-		t.Errorf("an HTTP/1.0 request without a host got %+v, %v, want it refused", a, err)
+		t.Errorf("an HTTP/1.0 request without a host got %+v, %v, want a rejection", a, err)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestExpectContinue(t *testing.T) {
 		}
 		line, err := w.in.ReadString('\n')
 		if err != nil || !strings.HasPrefix(line, "HTTP/1.1 100 ") {
-			t.Fatalf("before the body was sent %q came (%v), want 100", line, err)
+			t.Fatalf("before the body was sent %q arrived (%v), want 100", line, err)
 		}
 		for line != "\r\n" {
 			if line, err = w.in.ReadString('\n'); err != nil {

@@ -88,11 +88,11 @@ func TestMalformedRequests(t *testing.T) {
 			continue
 		}
 		if rest, err := io.ReadAll(w.in); err != nil || len(rest) > 0 {
-			t.Errorf("%s: after 400 came %q, %v, want the end of the connection", name, rest, err)
+			t.Errorf("%s: after 400 got %q, %v, want the end of the connection", name, rest, err)
 		}
 	}
 	if total := report[countReport](t, s, "/count").Total; total != 1 {
-		t.Errorf("%d requests reached the instance, want the last one alone", total)
+		t.Errorf("%d requests reached the instance, want only the last one", total)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestMalformedBodies(t *testing.T) {
 			t.Errorf("%s: reading the answer: %v", name, err)
 		}
 		if text := string(rest); strings.Contains(text, " 200 ") || strings.Contains(text, "total") {
-			t.Errorf("%s: got %q, want no request taken for a good one", name, text)
+			t.Errorf("%s: got %q, want no accepted request", name, text)
 		}
 	}
 	// Each may have reached the backend once, because it was forwarded while it arrived.
@@ -169,7 +169,7 @@ func TestHeaderBombs(t *testing.T) {
 		}
 	}
 	if total := report[countReport](t, s, "/count").Total; total != 1 {
-		t.Errorf("%d requests reached the instance, want the last one alone", total)
+		t.Errorf("%d requests reached the instance, want only the last one", total)
 	}
 }
 
@@ -202,7 +202,7 @@ func TestHostsStayApart(t *testing.T) {
 	} {
 		got, err := a.mustDial(t).exchange(http.MethodGet, request)
 		if err != nil || strings.Contains(got.body, "second") {
-			t.Errorf("%s: got %+v, %v, want nothing of the other host", name, got, err)
+			t.Errorf("%s: got %+v, %v, want no response of the other host", name, got, err)
 			continue
 		}
 		if !strings.Contains(name, "path") && got.body != "Hello first!\n" {

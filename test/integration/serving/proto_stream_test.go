@@ -66,14 +66,14 @@ func TestFullDuplex(t *testing.T) {
 						t.Fatal(err)
 					}
 					if got, err := back.ReadString('\n'); err != nil || got != message {
-						t.Fatalf("%q came back as %q, %v", message, got, err)
+						t.Fatalf("%q was returned as %q, %v", message, got, err)
 					}
 				}
 				if err := in.Close(); err != nil {
 					t.Fatal(err)
 				}
 				if rest, err := io.ReadAll(back); err != nil || len(rest) > 0 {
-					t.Errorf("after the end of the body %q came, %v", rest, err)
+					t.Errorf("after the end of the body %q arrived, %v", rest, err)
 				}
 			})
 		}
@@ -136,7 +136,7 @@ func TestWebSocket(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got, back, err := conn.ReadMessage(); err != nil || got != kind || string(back) != message {
-				t.Fatalf("a message of kind %d and %d bytes came back with kind %d and %d bytes, %v", kind, size, got, len(back), err)
+				t.Fatalf("a message of kind %d and %d bytes was returned with kind %d and %d bytes, %v", kind, size, got, len(back), err)
 			}
 		}
 	}
@@ -204,7 +204,7 @@ func TestLargeUpload(t *testing.T) {
 		t.Errorf("1 GiB arrived as %d %s", a.code, a.body)
 	}
 	if grown := most - before; grown > allowed {
-		t.Errorf("the server's memory grew by %d MiB from %d MiB while 1 GiB went through, want at most 50", grown>>20, before>>20)
+		t.Errorf("the server's memory grew by %d MiB from %d MiB during an upload of 1 GiB, want at most 50", grown>>20, before>>20)
 	}
 }
 

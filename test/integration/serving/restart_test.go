@@ -33,7 +33,7 @@ func TestKilledDuringRollout(t *testing.T) {
 		{"the Configuration has the template", func(s *server, revision string) error {
 			configuration, err := s.Knative.ServingV1().Configurations(ns).Get(t.Context(), name, metav1.GetOptions{})
 			if err == nil && configuration.Spec.Template.Spec.Containers[0].Env[0].Value != revision {
-				return errors.New("it has the one before")
+				return errors.New("it has the previous one")
 			}
 			return err
 		}},
@@ -79,7 +79,7 @@ func TestKilledDuringRollout(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.removed(t, "")
-	harness.Eventually(t, "no process is left", func() error {
+	harness.Eventually(t, "no process remains", func() error {
 		if left := s.processes(t, dir); len(left) > 0 {
 			return fmt.Errorf("processes %v run", left)
 		}
@@ -90,7 +90,7 @@ func TestKilledDuringRollout(t *testing.T) {
 // untilProcessesAreKnown waits until the number of processes equals the number in the Revisions' statuses.
 func (s *server) untilProcessesAreKnown(t testing.TB, dataDir string) {
 	t.Helper()
-	harness.Eventually(t, "as many processes run as the Revisions say", func() error {
+	harness.Eventually(t, "as many processes run as the Revisions report", func() error {
 		list, err := s.Knative.ServingV1().Revisions("").List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -106,11 +106,10 @@ func (s *server) untilProcessesAreKnown(t testing.TB, dataDir string) {
 	})
 }
 
-// scaleInterval is how long a changed number of processes must last before it is written to a Revision's status.
+// scaleInterval is the time that a changed number of processes must last before it is written to a Revision's status.
 const scaleInterval = time.Second
 
-// TestNothingIsWrittenWithoutChange checks that neither a restart of the server nor applying an unchanged object writes
-// anything.
+// TestNothingIsWrittenWithoutChange checks that neither a restart of the server nor applying an unchanged object causes writes.
 func TestNothingIsWrittenWithoutChange(t *testing.T) {
 	t.Parallel()
 	const ns = "default"
@@ -188,13 +187,13 @@ func (s *server) storeRevision(ctx context.Context) (string, error) {
 	return list.ResourceVersion, nil
 }
 
-// settled waits until nothing was written for a while, and returns the versions of the objects of Serving.
+// settled waits until no writes have occurred for some time, and returns the versions of the objects of Serving.
 func (s *server) settled(t testing.TB) map[string]string {
 	t.Helper()
 	const quiet = time.Second
 	var last string
 	var since time.Time
-	harness.Eventually(t, "nothing more is written", func() error {
+	harness.Eventually(t, "no more writes occur", func() error {
 		revision, err := s.storeRevision(t.Context())
 		if err != nil {
 			return err

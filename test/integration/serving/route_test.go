@@ -69,7 +69,7 @@ func TestTags(t *testing.T) {
 		return nil
 	})
 	if got := shared.mustGet(t, base); got != "Hello new!\n" {
-		t.Errorf("in the end %q answers", got)
+		t.Errorf("at the end %q answers", got)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestTrafficIsChecked(t *testing.T) {
 	} {
 		_, err := shared.Knative.ServingV1().Services(ns).Create(t.Context(), app(t, ns, name, traffic(test.traffic...)), metav1.CreateOptions{})
 		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), test.field) {
-			t.Errorf("%s: %v, want a fault of %s", name, err, test.field)
+			t.Errorf("%s: %v, want an error of %s", name, err, test.field)
 		}
 	}
 }
@@ -114,12 +114,12 @@ func TestMissingRevision(t *testing.T) {
 		return condition(r, &r.Status.Status, servingv1.RouteConditionAllTrafficAssigned, corev1.ConditionFalse, "RevisionMissing")
 	})
 	if got := shared.mustGet(t, address); got != "Hello World!\n" {
-		t.Errorf("the Revision assigned before answers %q", got)
+		t.Errorf("the previously assigned Revision answers %q", got)
 	}
 	// Once the Revision exists, it receives the traffic.
 	shared.deploy(t, app(t, ns, "missing", env("TARGET", "two"), revisionName("two"), traffic(pinned("missing-two", 100))))
 	if got := shared.mustGet(t, address); got != "Hello two!\n" {
-		t.Errorf("the Revision that was missing answers %q", got)
+		t.Errorf("the formerly missing Revision answers %q", got)
 	}
 }
 
@@ -192,7 +192,7 @@ func TestGradualRollout(t *testing.T) {
 	}
 	for i := range len(shares) - 1 {
 		if shares[i] >= shares[i+1] {
-			t.Errorf("the steps were %v, want them to rise", shares)
+			t.Errorf("the steps were %v, want increasing ones", shares)
 		}
 	}
 	service := shared.ready(t, ns, "gradual")
@@ -202,7 +202,7 @@ func TestGradualRollout(t *testing.T) {
 		t.Errorf("status.traffic in the end (-want +got):\n%s", diff)
 	}
 	if got := shared.mustGet(t, address); got != "Hello new!\n" {
-		t.Errorf("in the end %q answers", got)
+		t.Errorf("at the end %q answers", got)
 	}
 }
 
@@ -224,7 +224,7 @@ func TestClusterLocal(t *testing.T) {
 		t.Errorf("by its public name: %+v, %v, want 404", a, err)
 	}
 
-	edit(t, shared.Knative.ServingV1().Services(ns), "inner", func(s *servingv1.Service) { delete(s.Labels, servingv1.VisibilityLabelKey) })
+	harness.Edit(t, shared.Knative.ServingV1().Services(ns), "inner", func(s *servingv1.Service) { delete(s.Labels, servingv1.VisibilityLabelKey) })
 	shared.until(t, ns, "inner", "has a public URL", func(s *servingv1.Service) error {
 		if s.Status.URL != public {
 			return fmt.Errorf("status %+v", s.Status)
@@ -266,14 +266,14 @@ func TestHostnameConflict(t *testing.T) {
 	client := shared.Knative.ServingV1()
 	// Tag b of Route c has the name of Route b-c.
 	shared.deploy(t, app(t, ns, "b-c", env("TARGET", "whole")))
-	eventually(t, client.Services(ns), "b-c", "is older by a second at least, which is how exact creation times are", func(s *servingv1.Service) error {
+	eventually(t, client.Services(ns), "b-c", "is older by at least a second, the precision of creation times", func(s *servingv1.Service) error {
 		if age := time.Since(s.CreationTimestamp.Time); age < time.Second {
 			return fmt.Errorf("it is %s old", age)
 		}
 		return nil
 	})
 	shared.apply(t, app(t, ns, "c", env("TARGET", "tag"), traffic(tagged("b", latest(100)))))
-	shared.until(t, ns, "c", "says whose the name is", func(s *servingv1.Service) error {
+	shared.until(t, ns, "c", "names the owner of the host name", func(s *servingv1.Service) error {
 		err := condition(s, &s.Status.Status, duckv1.ConditionReady, corev1.ConditionFalse, "HostnameConflict")
 		if err == nil && !strings.Contains(s.Status.Conditions.Get(duckv1.ConditionReady).Message, ns+"/b-c") {
 			return fmt.Errorf("the message is %q", s.Status.Conditions.Get(duckv1.ConditionReady).Message)
@@ -289,7 +289,7 @@ func TestHostnameConflict(t *testing.T) {
 	}
 	disputed := "http://b-c." + ns + ".localhost:" + gateway.Port()
 	if got := shared.mustGet(t, disputed); got != "Hello whole!\n" {
-		t.Errorf("the name that is the older Route's answers %q", got)
+		t.Errorf("the older Route's name answers %q", got)
 	}
 	if got := shared.mustGet(t, "http://c."+ns+".localhost:"+gateway.Port()); got != "Hello tag!\n" {
 		t.Errorf("the other Route's own name answers %q", got)
@@ -299,7 +299,7 @@ func TestHostnameConflict(t *testing.T) {
 	}
 	shared.ready(t, ns, "c")
 	if got := shared.mustGet(t, disputed); got != "Hello tag!\n" {
-		t.Errorf("the name that has become free answers %q", got)
+		t.Errorf("the free name answers %q", got)
 	}
 }
 

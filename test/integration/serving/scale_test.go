@@ -16,9 +16,9 @@ import (
 // untilActive waits until the newest Revision of a site has the wanted condition Active.
 func (s *site) untilActive(t testing.TB, want corev1.ConditionStatus, reason string) {
 	t.Helper()
-	eventually(t, s.Knative.ServingV1().Revisions(s.namespace), s.revision(t).Name, "is active or not, as wanted", func(r *servingv1.Revision) error {
+	eventually(t, s.Knative.ServingV1().Revisions(s.namespace), s.revision(t).Name, "has the wanted condition Active", func(r *servingv1.Revision) error {
 		return errors.Join(
-			// A scale of zero is no failure.
+			// A scale of zero is not a failure.
 			isReady(r, &r.Status.Status),
 			condition(r, &r.Status.Status, servingv1.RevisionConditionActive, want, reason))
 	})
@@ -103,7 +103,7 @@ func TestScaleBounds(t *testing.T) {
 	if got := replicas(); got != "3 3" {
 		t.Errorf("--subresource=scale has spec.replicas and status.replicas %q, want 3 3", got)
 	}
-	harness.Eventually(t, "all three take requests", func() error {
+	harness.Eventually(t, "all three receive requests", func() error {
 		if n := len(processesOf(t, "bounds")); n != 3 {
 			return fmt.Errorf("%d processes run", n)
 		}

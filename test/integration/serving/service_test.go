@@ -83,7 +83,7 @@ func TestServiceMetadata(t *testing.T) {
 		s.Labels = map[string]string{"stays": "old", "removed": "x"}
 		s.Annotations = map[string]string{"example.com/stays": "old", "example.com/removed": "x"}
 	})))
-	edit(t, client.Services(ns), "labels", func(s *servingv1.Service) {
+	harness.Edit(t, client.Services(ns), "labels", func(s *servingv1.Service) {
 		delete(s.Labels, "removed")
 		delete(s.Annotations, "example.com/removed")
 		s.Labels["stays"], s.Annotations["example.com/stays"] = "new", "new"
@@ -109,11 +109,11 @@ func TestServiceMetadata(t *testing.T) {
 	}
 	follow("follows the Service")
 
-	edit(t, client.Configurations(ns), "labels", func(c *servingv1.Configuration) {
+	harness.Edit(t, client.Configurations(ns), "labels", func(c *servingv1.Configuration) {
 		c.Labels["removed"], c.Annotations["example.com/removed"] = "by-hand", "by hand"
 		delete(c.Labels, "stays")
 	})
-	edit(t, client.Routes(ns), "labels", func(r *servingv1.Route) {
+	harness.Edit(t, client.Routes(ns), "labels", func(r *servingv1.Route) {
 		r.Labels["removed"], r.Annotations["example.com/removed"] = "by-hand", "by hand"
 		r.Spec.Traffic = []servingv1.TrafficTarget{pinned("labels-00001", 50), pinned("labels-00001", 50)}
 	})
@@ -212,11 +212,11 @@ func TestServiceDeletion(t *testing.T) {
 			deleted(t, client.Services(ns), name)
 			if policy == metav1.DeletePropagationForeground {
 				if left := shared.mustVersions(t, ns); len(left) > 0 {
-					t.Errorf("the Service went before %v", left)
+					t.Errorf("the Service was deleted before %v", left)
 				}
 			}
 			shared.removed(t, ns)
-			harness.Eventually(t, "the host name is unknown and no process is left", func() error {
+			harness.Eventually(t, "the host name is unknown and no process remains", func() error {
 				a, err := shared.get(t.Context(), url)
 				if err != nil || a.code != 404 {
 					return fmt.Errorf("%+v, %w", a, err)
@@ -318,7 +318,7 @@ func followStatus[O metav1.Object](t *testing.T, watched watch.Interface, last i
 	for {
 		select {
 		case <-timeout:
-			t.Fatalf("generation %d was not seen ready", last)
+			t.Fatalf("generation %d was not observed as ready", last)
 		case event := <-watched.ResultChan():
 			object, ok := event.Object.(O)
 			if !ok {

@@ -96,7 +96,7 @@ func TestSettings(t *testing.T) {
 		kubectl := harness.NewKubectl(t, s.Kubeconfig, "knative-system")
 		event := func(reason, message string) {
 			t.Helper()
-			harness.Eventually(t, "there is an Event", func() error {
+			harness.Eventually(t, "the Event exists", func() error {
 				out := kubectl.Must(t, "", "get", "events", "-o", `jsonpath={range .items[*]}{.reason} {.involvedObject.kind} {.involvedObject.name} {.message}{"\n"}{end}`)
 				for line := range strings.Lines(out) {
 					if strings.HasPrefix(line, reason+" ConfigMap config-defaults ") && strings.Contains(line, message) {
@@ -108,7 +108,7 @@ func TestSettings(t *testing.T) {
 		}
 		event("InvalidSettings", "revision-timeout-seconds")
 		if got := timeout(); got != 120 {
-			t.Errorf("with a bad value timeoutSeconds is %d, want the last good one", got)
+			t.Errorf("with an invalid value timeoutSeconds is %d, want the last valid one", got)
 		}
 		config.write(t, "config-defaults", map[string]string{"revision-timeout-seconds": "60", "container-name-template": "main"})
 		until(60)
@@ -146,7 +146,7 @@ namespaceDefaults:
 			}
 			return nil
 		})
-		// The manifest again, without class and config.
+		// The same manifest, without class and config.
 		update, err := brokers.Update(t.Context(), &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Name: "old"}}, metav1.UpdateOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -187,7 +187,7 @@ namespaceDefaults:
 			}
 			return nil
 		})
-		// The manifest again, without a template.
+		// The same manifest, without a template.
 		update, err := channels.Update(t.Context(), &messagingv1.Channel{ObjectMeta: metav1.ObjectMeta{Name: "old"}}, metav1.UpdateOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -213,10 +213,10 @@ namespaceDefaults:
 			return names, nil
 		}
 		if names, err := kept(); err != nil || len(names) != 4 {
-			t.Fatalf("by default there are %q, %v", names, err)
+			t.Fatalf("by default got %q, %v", names, err)
 		}
 		config.write(t, "config-gc", map[string]string{"min-non-active-revisions": "0", "max-non-active-revisions": "1"})
-		harness.Eventually(t, "the surplus is deleted", func() error {
+		harness.Eventually(t, "the excess Revisions are deleted", func() error {
 			names, err := kept()
 			if err != nil {
 				return err
@@ -239,7 +239,7 @@ namespaceDefaults:
 		deleted(t, client.Revisions(ns), old)
 		after := read(t, client.Services(ns), "rolled")
 		if after.Generation != stored.Generation {
-			t.Errorf("the generation of the Service went from %d to %d", stored.Generation, after.Generation)
+			t.Errorf("the generation of the Service changed from %d to %d", stored.Generation, after.Generation)
 		}
 		if got := s.mustGet(t, after.Status.URL); got != "Hello new!\n" {
 			t.Errorf("it answers %q", got)

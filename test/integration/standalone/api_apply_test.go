@@ -85,7 +85,7 @@ func TestTrafficIsAtomic(t *testing.T) {
 			wantConflict(t, applyAs(t, "two", false, obj, split), ".spec.traffic")
 			applyAs(t, "two", true, obj, split).Object(t)
 			if got := len(field(reread(t, obj), "spec", "traffic").([]any)); got != 2 {
-				t.Errorf("there are %d targets, want the second manager's 2", got)
+				t.Errorf("got %d targets, want the second manager's 2", got)
 			}
 			wantConflict(t, applyAs(t, "one", false, obj, traffic(object{"revisionName": "a-00001", "percent": 100})), ".spec.traffic")
 		})
@@ -133,7 +133,7 @@ func TestApplyOwnsOnlyItsPart(t *testing.T) {
 					t.Errorf("the second manager owns %s", fields)
 				}
 			default:
-				t.Errorf("there is a manager %s of %s", entry.Manager, fields)
+				t.Errorf("unexpected manager %s of %s", entry.Manager, fields)
 			}
 		}
 		// The status is shared too, condition by condition.

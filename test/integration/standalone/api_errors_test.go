@@ -41,8 +41,8 @@ func TestErrorCodes(t *testing.T) {
 			{"bad resource version", admin, harness.Request{Method: "GET", Path: k.Collection(ns) + "?resourceVersion=new"}, 400, metav1.StatusReasonBadRequest},
 			{"no certificate", unauthenticated, harness.Request{Method: "GET", Path: path}, 401, metav1.StatusReasonUnauthorized},
 			{"no rights", alice, harness.Request{Method: "GET", Path: path}, 403, metav1.StatusReasonForbidden},
-			{"no rights to delete", alice, harness.Request{Method: "DELETE", Path: path}, 403, metav1.StatusReasonForbidden},
-			{"no rights to impersonate", alice.As(t, "alice"), harness.Request{Method: "GET", Path: k.Collection("")}, 403, metav1.StatusReasonForbidden},
+			{"no permission to delete", alice, harness.Request{Method: "DELETE", Path: path}, 403, metav1.StatusReasonForbidden},
+			{"no permission to impersonate", alice.As(t, "alice"), harness.Request{Method: "GET", Path: k.Collection("")}, 403, metav1.StatusReasonForbidden},
 			{"no such object", admin, harness.Request{Method: "GET", Path: k.Path(ns, "absent")}, 404, metav1.StatusReasonNotFound},
 			{"no such object's status", admin, harness.Request{Method: "GET", Path: k.StatusPath(ns, "absent")}, 404, metav1.StatusReasonNotFound},
 			{"no such object to patch", admin, harness.Request{Method: "PATCH", Path: k.Path(ns, "absent"), ContentType: mergePatch, Body: "{}"}, 404, metav1.StatusReasonNotFound},
@@ -139,7 +139,7 @@ func TestAForeignCertificate(t *testing.T) {
 	request.Header.Set("X-Remote-User", "admin")
 	request.Header.Set("X-Remote-Group", "system:masters")
 	request.Header.Set("Authorization", "Bearer forged")
-	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the server's identity is no part of this test
+	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}} //nolint:gosec // the server's identity is not part of this test
 	response, err := transport.RoundTrip(request)
 	if err != nil {
 		t.Fatal(err)

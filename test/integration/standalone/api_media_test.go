@@ -32,14 +32,14 @@ func TestProtobufFallsBackToJSON(t *testing.T) {
 		// Protobuf without an alternative is not available.
 		response := admin.Do(t, harness.Request{Method: "GET", Path: pathOf(obj), Accept: "application/vnd.kubernetes.protobuf"})
 		if response.Code != http.StatusNotAcceptable {
-			t.Errorf("protobuf alone: code %d, want 406", response.Code)
+			t.Errorf("only protobuf: code %d, want 406", response.Code)
 		}
 		response = admin.Do(t, harness.Request{
 			Method: "GET", Path: k.Collection(obj.GetNamespace()),
 			Accept: "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1",
 		})
 		if response.Code != http.StatusOK || !strings.Contains(string(response.Body), `"kind":"PartialObjectMetadataList"`) {
-			t.Errorf("metadata alone: code %d: %.200s", response.Code, response.Body)
+			t.Errorf("only metadata: code %d: %.200s", response.Code, response.Body)
 		}
 	})
 }

@@ -18,7 +18,7 @@ func containersOf(t testing.TB, obj *unstructured.Unstructured) map[string]objec
 	t.Helper()
 	containers, found, err := unstructured.NestedSlice(obj.Object, "spec", "template", "spec", "containers")
 	if !found || err != nil {
-		t.Fatalf("there are no containers: %v", err)
+		t.Fatalf("got no containers: %v", err)
 	}
 	byName := map[string]object{}
 	for _, c := range containers {

@@ -181,18 +181,18 @@ func TestDeleteCollection(t *testing.T) {
 		}
 		remove("labelSelector=tier%3Dback")
 		if got := namesOf(list(t, k, ns, nil)); !slices.Equal(got, []string{"a", "b"}) {
-			t.Errorf("after a deletion by label there are %v", got)
+			t.Errorf("after a deletion by label got %v", got)
 		}
 		remove("fieldSelector=metadata.name%3Da")
 		if got := namesOf(list(t, k, ns, nil)); !slices.Equal(got, []string{"b"}) {
-			t.Errorf("after a deletion by field there are %v", got)
+			t.Errorf("after a deletion by field got %v", got)
 		}
 		remove("")
 		if got := namesOf(list(t, k, ns, nil)); len(got) != 0 {
-			t.Errorf("after a deletion of all there are %v", got)
+			t.Errorf("after a deletion of all got %v", got)
 		}
 		if got := namesOf(list(t, k, other, nil)); len(got) != 3 {
-			t.Errorf("in the other namespace there are %v", got)
+			t.Errorf("in the other namespace got %v", got)
 		}
 	})
 }

@@ -85,7 +85,7 @@ func TestWatch(t *testing.T) {
 		admin.Do(t, harness.Request{Method: "DELETE", Path: pathOf(created)})
 		deleted := wantEvent(t, w, watch.Deleted, "a")
 		if deleted.GetResourceVersion() == created.GetResourceVersion() {
-			t.Error("a deletion must have a resource version of its own")
+			t.Error("a deletion must have its own resource version")
 		}
 		admin.Do(t, harness.Request{Method: "POST", Path: k.Collection(ns), Body: k.Object(ns, "b")}).Object(t)
 		wantEvent(t, w, watch.Added, "b")

@@ -142,7 +142,7 @@ func TestKubectlAppliesAnApplication(t *testing.T) {
 
 	kubectl.Must(t, "", "delete", "-f", dir, "--ignore-not-found", "--wait=true")
 	if left := kubectl.Run(t, "", "get", "knative,cm,secret,sa", "-n", "shop"); left.Stdout != "" {
-		t.Errorf("the Namespace left %s", left.Stdout)
+		t.Errorf("the deleted Namespace still has %s", left.Stdout)
 	}
 }
 

@@ -46,7 +46,7 @@ func TestBadInput(t *testing.T) {
 			t.Run(in.name, func(t *testing.T) { send(t, in) })
 			select {
 			case <-own.Exited():
-				t.Fatalf("the server did not survive %s", in.name)
+				t.Fatalf("the server exited after %s", in.name)
 			default:
 			}
 		}
@@ -57,14 +57,14 @@ func TestBadInput(t *testing.T) {
 	for range 2 {
 		run(t)
 	}
-	harness.Eventually(t, "memory is near where it was", func() error {
+	harness.Eventually(t, "memory is near its earlier value", func() error {
 		return wantMemory(residentMemory(t, own.PID()), before)
 	})
 
 	k := harness.KindOf("Service")
 	for _, k := range harness.Kinds() {
 		if response := clients.Do(t, harness.Request{Method: "GET", Path: k.Collection("")}); !strings.Contains(string(response.Body), `"items":[]`) {
-			t.Errorf("something was stored: %.500s", response.Body)
+			t.Errorf("an object was stored: %.500s", response.Body)
 		}
 	}
 	clients.Do(t, harness.Request{Method: "POST", Path: k.Collection("shop"), Body: k.Object("shop", "a")}).Object(t)

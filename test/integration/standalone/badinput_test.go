@@ -66,7 +66,7 @@ func badInputs() []badInput {
 	return []badInput{
 		{"nothing", "Service", "", text(" "), []int{400}},
 		{"broken JSON", "Service", "", text(`{"apiVersion":`), []int{400}},
-		{"JSON with more after it", "Broker", "", text(wrap("Broker", `{}`) + "}"), []int{400}},
+		{"JSON with trailing text", "Broker", "", text(wrap("Broker", `{}`) + "}"), []int{400}},
 		{"broken YAML", "Service", "application/yaml", text("a: b: c\n\t- d"), []int{400}},
 		{"YAML with an alias bomb", "Broker", "application/yaml", func() string {
 			s := "a0: &a0 [x,x,x,x,x,x,x,x,x,x]\n"
@@ -87,7 +87,7 @@ func badInputs() []badInput {
 		{"a fraction", "Broker", "", text(wrap("Broker", `{"delivery":{"retry":1.5}}`)), []int{400}},
 		{"a number beyond int32", "Broker", "", text(wrap("Broker", `{"delivery":{"retry":2147483648}}`)), []int{400}},
 		{"a number beyond int64", "Service", "", text(wrap("Service", `{"template":{"spec":{"timeoutSeconds":9223372036854775808}}}`)), []int{400}},
-		{"a number beyond everything", "Service", "", text(wrap("Service", `{"template":{"spec":{"timeoutSeconds":1e999}}}`)), []int{400}},
+		{"a number beyond all types", "Service", "", text(wrap("Service", `{"template":{"spec":{"timeoutSeconds":1e999}}}`)), []int{400}},
 		{"a negative number", "Broker", "", text(wrap("Broker", `{"delivery":{"retry":-2147483648}}`)), []int{422}},
 		{"a bad quantity", "Service", "", text(withImage(`,"resources":{"limits":{"cpu":"much"}}`)), []int{400, 422}},
 		{"a negative quantity", "Service", "", text(withImage(`,"resources":{"limits":{"cpu":"-1"}}`)), []int{422}},

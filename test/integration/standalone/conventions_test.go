@@ -57,10 +57,10 @@ func TestVerbs(t *testing.T) {
 		if labels := reread(t, created).GetLabels(); labels["tier"] != "front" || labels["merge"] != "yes" || labels["json"] != "yes" || labels["strategic"] != "yes" {
 			t.Errorf("labels after the patches: %v", labels)
 		}
-		// conventions Verbs-5, conventions Spec and Status-3: what PUT leaves out is cleared.
+		// conventions Verbs-5, conventions Spec and Status-3: fields that PUT omits are cleared.
 		put := do(harness.Request{Method: "PUT", Path: path, Body: k.Object(ns, "a")}, http.StatusOK)
 		if put.GetLabels()["tier"] != "" || put.GetAnnotations()["note"] != "" {
-			t.Errorf("after PUT there are labels %v, annotations %v", put.GetLabels(), put.GetAnnotations())
+			t.Errorf("after PUT got labels %v, annotations %v", put.GetLabels(), put.GetAnnotations())
 		}
 		// conventions Verbs-1, conventions Types-2 and -3, conventions Lists and Simple Kinds-1
 		if objects := list(t, k, ns, nil); len(objects.Items) != 1 || objects.Items[0].GetUID() != created.GetUID() {
@@ -149,7 +149,7 @@ func TestDefaultsAreStored(t *testing.T) {
 		k := harness.KindOf(kind)
 		obj := k.Object(namespace(t), "a")
 		if field(obj, fields...) != nil {
-			t.Fatalf("%s: %v is no default", kind, fields)
+			t.Fatalf("%s: %v is not a default", kind, fields)
 		}
 		admin.Do(t, harness.Request{Method: "POST", Path: k.Collection(obj.GetNamespace()), Body: obj}).Object(t)
 		if field(reread(t, obj), fields...) == nil {

@@ -99,7 +99,7 @@ func TestKubectlAppliesCoreKinds(t *testing.T) {
 	cluster.Must(t, "", "delete", "-f", dir, "--ignore-not-found")
 	cluster.MustFail(t, "not found", "", "get", "ns", ns)
 	if got := kubectl.Run(t, "", "get", "cm,secret,sa,ev"); got.Stdout != "" {
-		t.Errorf("the Namespace left %s", got.Stdout)
+		t.Errorf("the deleted Namespace still has %s", got.Stdout)
 	}
 }
 
@@ -160,7 +160,7 @@ func TestNamespacesAreCreatedWithTheirObjects(t *testing.T) {
 func TestDeletingANamespace(t *testing.T) {
 	ns, other := namespace(t), namespace(t)
 	kubectl := harness.NewKubectl(t, server.Kubeconfig, ns)
-	for _, k := range harness.Kinds() {
+	for _, k := range harness.AllKinds() {
 		if k.Kind == "Revision" {
 			continue
 		}
@@ -174,7 +174,7 @@ func TestDeletingANamespace(t *testing.T) {
 	cluster.Must(t, "", "delete", "ns", ns, "--wait=false")
 
 	path := "/api/v1/namespaces/" + ns
-	harness.Eventually(t, "the Namespace reports what remains", func() error {
+	harness.Eventually(t, "the Namespace reports the remaining objects", func() error {
 		n := admin.Do(t, harness.Request{Method: "GET", Path: path}).Object(t)
 		if message := fmt.Sprint(n.Object["status"]); field(n, "status", "phase") != "Terminating" || !strings.Contains(message, "configmaps has 1 resource instances") {
 			return errors.New(message)
@@ -188,10 +188,10 @@ func TestDeletingANamespace(t *testing.T) {
 	}
 	kubectl.Must(t, "", "patch", "cm", "blocked", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 	cluster.Must(t, "", "wait", "--for=delete", "ns/"+ns, "--timeout=30s")
-	for _, k := range harness.Kinds() {
+	for _, k := range harness.AllKinds() {
 		for _, in := range []string{ns, other} {
 			list := admin.Do(t, harness.Request{Method: "GET", Path: k.Collection(in)}).Body
-			if has := strings.Contains(string(list), `"name":"a"`); has != (in == other && k.Kind != "Revision") {
+			if has := strings.Contains(string(list), `"name":"`+k.Name("a")+`"`); has != (in == other && k.Kind != "Revision") {
 				t.Errorf("%s in %s: %s", k.Kind, in, list)
 			}
 		}

@@ -60,14 +60,28 @@ func getJSON(t *testing.T, path, accept string) object {
 }
 
 func groups() []string {
-	return []string{"serving.knative.dev", "eventing.knative.dev", "messaging.knative.dev"}
+	return []string{"serving.knative.dev", "eventing.knative.dev", "messaging.knative.dev", "networking.internal.knative.dev"}
+}
+
+// versions are the served versions, by the names of their golden files.
+func versions() map[string]string {
+	return map[string]string{
+		"serving.knative.dev":             "serving.knative.dev/v1",
+		"serving.knative.dev-v1beta1":     "serving.knative.dev/v1beta1",
+		"eventing.knative.dev":            "eventing.knative.dev/v1",
+		"eventing.knative.dev-v1alpha1":   "eventing.knative.dev/v1alpha1",
+		"messaging.knative.dev":           "messaging.knative.dev/v1",
+		"networking.internal.knative.dev": "networking.internal.knative.dev/v1alpha1",
+	}
 }
 
 // TestDiscovery freezes the discovery documents, from which clients derive the API (P21).
 // It covers conventions Overview-1 to -3.
 func TestDiscovery(t *testing.T) {
+	for file, version := range versions() {
+		wantGolden(t, "discovery/"+file+".json", indented(t, getJSON(t, "/apis/"+version, "")))
+	}
 	for _, group := range groups() {
-		wantGolden(t, "discovery/"+group+".json", indented(t, getJSON(t, "/apis/"+group+"/v1", "")))
 		wantGolden(t, "discovery/group-"+group+".json", indented(t, getJSON(t, "/apis/"+group, "")))
 	}
 	aggregated := getJSON(t, "/apis", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
@@ -99,13 +113,13 @@ func TestOpenAPI(t *testing.T) {
 		"paths": operations(v2["paths"].(object)), "definitions": ownModels(v2["definitions"].(object)),
 	}))
 	index := getJSON(t, "/openapi/v3", "")["paths"].(object)
-	for _, group := range groups() {
-		entry, ok := index["apis/"+group+"/v1"].(object)
+	for file, version := range versions() {
+		entry, ok := index["apis/"+version].(object)
 		if !ok {
-			t.Fatalf("there is no OpenAPI v3 document of %s", group)
+			t.Fatalf("the OpenAPI v3 document of %s is missing", version)
 		}
 		v3 := getJSON(t, entry["serverRelativeURL"].(string), "application/json")
-		wantGolden(t, "openapi/v3-"+group+".json", indented(t, object{
+		wantGolden(t, "openapi/v3-"+file+".json", indented(t, object{
 			"paths": operations(v3["paths"].(object)), "schemas": ownModels(v3["components"].(object)["schemas"].(object)),
 		}))
 	}
@@ -188,7 +202,7 @@ func checkReferences(t *testing.T, name string, document object) {
 				for _, part := range strings.Split(strings.TrimPrefix(reference, "#/"), "/") {
 					target = target.(object)[strings.NewReplacer("~1", "/", "~0", "~").Replace(part)]
 					if target == nil {
-						t.Errorf("%s: %s leads nowhere", name, reference)
+						t.Errorf("%s: %s is unresolved", name, reference)
 						break
 					}
 				}
@@ -216,27 +230,29 @@ var (
 
 // TestTables freezes the columns of kubectl get, on which dashboards and users rely (P24; behaviour, Surface).
 func TestTables(t *testing.T) {
-	eachKind(t, func(t *testing.T, k harness.Kind) {
-		obj := k.Object(namespace(t), "hello")
-		if k.Kind == "Revision" {
-			obj = get(t, k, controllersNamespace, completeRevision)
-		} else {
-			admin.Do(t, harness.Request{Method: "POST", Path: k.Collection(obj.GetNamespace()), Body: obj}).Object(t)
-		}
-		kubectl := harness.NewKubectl(t, server.Kubeconfig, obj.GetNamespace())
-		var content bytes.Buffer
-		print := func(args ...string) {
-			out := kubectl.Must(t, "", append([]string{"get", k.Resource + "." + k.Group, obj.GetName()}, args...)...)
-			content.WriteString(padding.ReplaceAllString(age.ReplaceAllString(out, "<age>"), "  "))
-		}
-		if k.Kind != "Revision" {
+	for _, k := range harness.AllKinds() {
+		t.Run(k.Kind, func(t *testing.T) {
+			obj := k.Object(namespace(t), "hello")
+			if k.Kind == "Revision" {
+				obj = get(t, k, controllersNamespace, completeRevision)
+			} else {
+				admin.Do(t, harness.Request{Method: "POST", Path: k.Collection(obj.GetNamespace()), Body: obj}).Object(t)
+			}
+			kubectl := harness.NewKubectl(t, server.Kubeconfig, obj.GetNamespace())
+			var content bytes.Buffer
+			print := func(args ...string) {
+				out := kubectl.Must(t, "", append([]string{"get", k.Resource + "." + k.Group, obj.GetName()}, args...)...)
+				content.WriteString(padding.ReplaceAllString(age.ReplaceAllString(out, "<age>"), "  "))
+			}
+			if k.Kind != "Revision" {
+				print()
+			}
+			controllers.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj) + "/status", ContentType: mergePatch, Body: object{"status": fullStatus(k)}}).Object(t)
 			print()
-		}
-		controllers.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj) + "/status", ContentType: mergePatch, Body: object{"status": fullStatus(k)}}).Object(t)
-		print()
-		print("-o", "wide")
-		wantGolden(t, "tables/"+k.Resource+".txt", content.Bytes())
-	})
+			print("-o", "wide")
+			wantGolden(t, "tables/"+k.Resource+".txt", content.Bytes())
+		})
+	}
 }
 
 // fullStatus is a status that fills all columns of a kind.
@@ -249,7 +265,7 @@ func fullStatus(k harness.Kind) object {
 		return merged(status, object{"latestCreatedRevisionName": "hello-00002", "latestReadyRevisionName": "hello-00001"})
 	case "Revision":
 		return merged(status, object{"actualReplicas": 0, "desiredReplicas": 3})
-	case "Route":
+	case "Route", "DomainMapping":
 		return merged(status, object{"url": "http://hello.example.com"})
 	case "Trigger":
 		return merged(status, object{"subscriberUri": "http://sink.example.com/"})

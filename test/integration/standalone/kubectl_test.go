@@ -58,7 +58,7 @@ func TestKubectlApply(t *testing.T) {
 			t.Errorf("a change: %q", got)
 		}
 		if got := kubectl.Must(t, file, "apply", "-f", "-"); got != name+" configured\n" || get(t, k, kubectl.Namespace, "a").GetLabels()["a"] != "" {
-			t.Errorf("a change back: %q, labels %v", got, get(t, k, kubectl.Namespace, "a").GetLabels())
+			t.Errorf("a reverted change: %q, labels %v", got, get(t, k, kubectl.Namespace, "a").GetLabels())
 		}
 		kubectl.Must(t, file, "replace", "-f", "-")
 		kubectl.Must(t, file, "delete", "-f", "-", "--wait=true")
@@ -150,7 +150,7 @@ func TestKubectlAppliesTheSamples(t *testing.T) {
 	created := kubectl.Must(t, "", "apply", "-f", samples)
 	kubectl.Must(t, "", "apply", "-f", samples)
 	listed := kubectl.Must(t, "", "get", "knative", "-A")
-	for _, k := range harness.Kinds() {
+	for _, k := range harness.AllKinds() {
 		name := strings.ToLower(k.Kind) + "." + k.Group + "/"
 		if k.Kind == "Revision" {
 			continue

@@ -54,7 +54,7 @@ func run(m *testing.M) (code int, err error) {
 	}
 	defer os.RemoveAll(dir)
 	if err := asControllers(dir, makeControllersObjects); err != nil {
-		return 0, fmt.Errorf("storing what only controllers may create: %w", err)
+		return 0, fmt.Errorf("storing objects that only controllers may create: %w", err)
 	}
 	if server, err = harness.StartAPI(dir, "--controllers-user="+controllersUser); err != nil {
 		return 0, err

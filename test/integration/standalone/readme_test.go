@@ -52,7 +52,7 @@ func TestReadme(t *testing.T) {
 	}
 	for _, command := range commands {
 		if readmeCommands[command] == "" {
-			t.Errorf("nothing runs the README's command %q", command)
+			t.Errorf("no test runs the README's command %q", command)
 		}
 	}
 	for command := range readmeCommands {

@@ -45,7 +45,7 @@ func TestGeneration(t *testing.T) {
 					{"a generation of the user's", pathOf(obj), object{"metadata": object{"generation": int64(42)}}, 1},
 					{"status", pathOf(obj) + "/status", object{"status": readyStatus()}, 1},
 					{"spec", pathOf(obj), object{"spec": specChange(k)}, 2},
-					{"the same spec again", pathOf(obj), object{"spec": specChange(k)}, 2},
+					{"the same spec", pathOf(obj), object{"spec": specChange(k)}, 2},
 				}
 				if k.Kind == "Revision" {
 					steps = steps[:len(steps)-2]
@@ -131,7 +131,7 @@ func oneContainer(fields object) func(*unstructured.Unstructured) {
 	}
 }
 
-// TestOtherFormsOfTheSameMeaningChangeNothing checks that an equivalent form is no change.
+// TestOtherFormsOfTheSameMeaningChangeNothing checks that an equivalent form is not a change.
 func TestOtherFormsOfTheSameMeaningChangeNothing(t *testing.T) {
 	resources := func(cpu, memory string) func(*unstructured.Unstructured) {
 		return oneContainer(object{"resources": object{"limits": object{"cpu": cpu, "memory": memory}}})

@@ -99,7 +99,7 @@ func TestDryRun(t *testing.T) {
 				request.Path = withQuery(request.Path, "dryRun=All")
 				answer := admin.Do(t, request).Object(t)
 				if answer.GetUID() == "" || answer.GetGeneration() != 1 || answer.GetAnnotations()[k.Group+"/creator"] != "admin" {
-					t.Errorf("the answer is not what would be stored: %v", answer.Object)
+					t.Errorf("the response differs from the object that would be stored: %v", answer.Object)
 				}
 				wantStatus(t, admin.Do(t, harness.Request{Method: "GET", Path: pathOf(obj)}), http.StatusNotFound, metav1.StatusReasonNotFound)
 				set(obj, map[string]any{"A B": "c"}, "metadata", "labels")
@@ -125,7 +125,7 @@ func TestDryRun(t *testing.T) {
 					request.Path = withQuery(request.Path, "dryRun=All")
 					answer := clients.Do(t, request).Object(t)
 					if path == pathOf(before) && answer.GetLabels()["dry"] != "run" {
-						t.Errorf("the answer is not what would be stored: %v", answer.Object)
+						t.Errorf("the response differs from the object that would be stored: %v", answer.Object)
 					}
 					wantSame(t, before, reread(t, before))
 				}

@@ -12,8 +12,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// TestUsersCannotCreateRevisions checks that only Configurations create Revisions (serving 5.3-1). No other user does, with any
-// rights and any impersonated name.
+// TestUsersCannotCreateRevisions checks that only Configurations create Revisions (serving 5.3-1). No other user may, with any
+// permissions and any impersonated name.
 func TestUsersCannotCreateRevisions(t *testing.T) {
 	k := harness.KindOf("Revision")
 	users := map[string]*harness.Clients{
@@ -31,7 +31,7 @@ func TestUsersCannotCreateRevisions(t *testing.T) {
 					request := way.request(obj, pathOf(obj), nil)
 					request.Path = withQuery(request.Path, query)
 					status := wantStatus(t, user.Do(t, request), http.StatusForbidden, metav1.StatusReasonForbidden)
-					if name != "the controllers' name as such" { // that one has no rights to begin with
+					if name != "the controllers' name as such" { // that one has no permissions
 						wantMessage(t, status, "Revisions come from Configurations")
 					}
 					response := admin.Do(t, harness.Request{Method: "GET", Path: pathOf(obj)})
@@ -123,7 +123,7 @@ func TestUsersDeleteRevisions(t *testing.T) {
 	}
 }
 
-// TestControllers checks that the client of the controllers may do what users may not.
+// TestControllers checks that the client of the controllers has permissions that users do not have.
 func TestControllers(t *testing.T) {
 	err := asControllers(t.TempDir(), func(ctx context.Context, c *harness.Clients) error {
 		revision := harness.KindOf("Revision").Object("shop", "a-00001")
@@ -137,7 +137,7 @@ func TestControllers(t *testing.T) {
 		}
 		live := response.Object(t)
 		if got := live.GetAnnotations()["serving.knative.dev/creator"]; got != "alice" {
-			t.Errorf("the creator is %q; it must be what the controllers copied", got)
+			t.Errorf("the creator is %q; it must be the value that the controllers copied", got)
 		}
 		// Not even the controllers may change a spec.
 		response, err = c.Send(ctx, harness.Request{Method: "PATCH", Path: pathOf(revision), ContentType: mergePatch, Body: object{"spec": object{"timeoutSeconds": 1}}})
@@ -157,7 +157,7 @@ func TestControllers(t *testing.T) {
 			return err
 		}
 		if got := len(field(response.Object(t), "spec", "subscribers").([]any)); got != 1 {
-			t.Errorf("there are %d subscribers, want 1", got)
+			t.Errorf("got %d subscribers, want 1", got)
 		}
 		return nil
 	})
@@ -204,7 +204,7 @@ func TestUsersCannotWriteSubscribers(t *testing.T) {
 		wantInvalid(t, forger.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj), ContentType: mergePatch, Body: object{"spec": spec}}),
 			"FieldValueForbidden spec.subscribers")
 	})
-	t.Run("leaving them as they are", func(t *testing.T) {
+	t.Run("unchanged subscribers", func(t *testing.T) {
 		obj := get(t, k, controllersNamespace, subscribedChannel)
 		admin.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj), ContentType: mergePatch, Body: label("user")}).Object(t)
 		admin.Do(t, harness.Request{Method: "PATCH", Path: pathOf(obj), ContentType: mergePatch, Body: object{"spec": object{"delivery": object{"retry": 1}}}}).Object(t)

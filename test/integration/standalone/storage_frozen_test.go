@@ -36,8 +36,8 @@ func storedFixtures(t *testing.T) map[string]*unstructured.Unstructured {
 		}
 		fixtures[strings.TrimSuffix(filepath.Base(file), ".json")] = obj
 	}
-	if want := 2 * len(harness.Kinds()); len(fixtures) != want {
-		t.Fatalf("there are %d fixtures, want %d", len(fixtures), want)
+	if want := 2 * len(harness.AllKinds()); len(fixtures) != want {
+		t.Fatalf("got %d fixtures, want %d", len(fixtures), want)
 	}
 	return fixtures
 }
@@ -85,6 +85,8 @@ func defaulted(kind string, stored object) object {
 				"traffic":  []any{object{"latestRevision": true, "percent": int64(100)}},
 			},
 		}
+	case "DomainMapping":
+		return object{"spec": object{"ref": object{"namespace": "shop"}}}
 	case "Configuration":
 		return object{"spec": object{"template": object{"metadata": object{}, "spec": pod}}}
 	case "Revision":

@@ -49,7 +49,7 @@ func TestRestart(t *testing.T) {
 		contents := map[string]string{}
 		files, err := filepath.Glob(filepath.Join(dir, "pki", "*"))
 		if err != nil || len(files) < 6 {
-			t.Fatalf("there are %d files of certificates: %v", len(files), err)
+			t.Fatalf("got %d files of certificates: %v", len(files), err)
 		}
 		for _, file := range files {
 			content, err := os.ReadFile(file)
@@ -134,7 +134,7 @@ func TestStart(t *testing.T) {
 		t.Errorf("the kubeconfig: %v, %v", info.Mode(), err)
 	}
 	if got := strings.Count(s.Log(), "knative-apiserver is ready"); got != 1 {
-		t.Errorf("there are %d lines that say ready", got)
+		t.Errorf("got %d lines that report readiness", got)
 	}
 	// One authority signs the certificates of the server and of the administrator.
 	block, _ := pem.Decode(clientsOf(t, s).Config.CertData)

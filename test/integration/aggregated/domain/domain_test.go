@@ -33,7 +33,7 @@ func install(t *testing.T) *harness.Installation {
 		}
 	})
 	host, err := harness.Install(cluster, t.TempDir(), "apiserver,controllers,gateway,broker", "--cluster-domain="+clusterDomain,
-		"--gateway-port=0", "--gateway-internal-port=0", "--drain-port=0", "--broker-port=0")
+		"--gateway-port=0", "--gateway-tls-port=0", "--gateway-internal-port=0", "--drain-port=0", "--broker-port=0", "--broker-tls-port=0")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // TestForeignBroker checks that a Broker of another class reports that its controller did not reconcile it. The controller, a
-// user with the right on the host cluster, then writes the status of the Broker and of its Triggers (eventing Broker
+// user with the permission on the host cluster, then writes the status of the Broker and of its Triggers (eventing Broker
 // Lifecycle).
 func TestForeignBroker(t *testing.T) {
 	t.Parallel()

@@ -125,7 +125,7 @@ func gone(t *testing.T, ns, name string) {
 	t.Helper()
 	harness.Eventually(t, "Subscription "+name+" is gone", func() error {
 		if _, err := readSubscription(t.Context(), ns, name); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it is there, or %w", err)
+			return fmt.Errorf("it exists, or %w", err)
 		}
 		return nil
 	})
@@ -176,10 +176,10 @@ func TestNamespaceWithForeignChannel(t *testing.T) {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return fmt.Errorf("it is there: %+v, %w", namespace.Status, err)
+		return fmt.Errorf("it exists: %+v, %w", namespace.Status, err)
 	})
 	if err != nil {
-		t.Fatalf("waiting until the namespace is gone: %v", err)
+		t.Fatalf("waiting until the namespace is deleted: %v", err)
 	}
 }
 

@@ -52,7 +52,7 @@ func addresses(t *testing.T, ns string) (broker, channel string) {
 			return err
 		}
 		if b.Status.Address == nil || c.Status.Address == nil {
-			return errors.New("there is no address")
+			return errors.New("the address is not set")
 		}
 		broker, channel = b.Status.Address.URL, c.Status.Address.URL
 		return errors.Join(seen{Status: b.Status.Status}.says(duckv1.ConditionReady, "True"),
@@ -124,7 +124,7 @@ func TestEventsOnTheHost(t *testing.T) {
 			if !slices.ContainsFunc(list.Items, func(e corev1.Event) bool {
 				return e.InvolvedObject.Kind == kind && e.InvolvedObject.Name == "parent" && e.Reason == "Ready" && e.Type == corev1.EventTypeNormal
 			}) {
-				return fmt.Errorf("none of the %d Events says that the %s is ready", len(list.Items), kind)
+				return fmt.Errorf("none of the %d Events reports that the %s is ready", len(list.Items), kind)
 			}
 		}
 		return nil

@@ -75,8 +75,8 @@ func TestAddressableKind(t *testing.T) {
 	})
 }
 
-// TestForbiddenKind checks that a kind that the server may not read is reported with the missing right, and is read once that
-// is granted, without a restart (eventing Destination Resolution, eventing RBAC Profile).
+// TestForbiddenKind checks that a kind that the server may not read is reported with the missing permission, and is read once
+// that is granted, without a restart (eventing Destination Resolution, eventing RBAC Profile).
 func TestForbiddenKind(t *testing.T) {
 	t.Parallel()
 	vaults := schema.GroupVersionKind{Group: refusedGroup, Version: "v1", Kind: "Vault"}

@@ -124,7 +124,7 @@ func reference(kind schema.GroupVersionKind, name string) *duckv1.Destination {
 	return &duckv1.Destination{Ref: &duckv1.KReference{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Name: name}}
 }
 
-// seen is the status of a Trigger or Subscription.
+// seen is the observed status of a Trigger or Subscription.
 type seen struct {
 	Status duckv1.Status
 	URI    string
@@ -133,7 +133,7 @@ type seen struct {
 // referrer is a Trigger or a Subscription with a subscriber.
 type referrer struct {
 	kind string
-	// make creates one that sends to a destination.
+	// make creates an object that sends to a destination.
 	make func(t *testing.T, ns, name string, to *duckv1.Destination)
 	read func(ctx context.Context, ns, name string) (seen, error)
 }
@@ -202,7 +202,7 @@ func readSubscription(ctx context.Context, ns, name string) (seen, error) {
 func (s seen) says(condition duckv1.ConditionType, want string) error {
 	c := s.Status.Conditions.Get(condition)
 	if c == nil {
-		return fmt.Errorf("there is no condition %s: %+v", condition, s.Status.Conditions)
+		return fmt.Errorf("the condition %s is missing: %+v", condition, s.Status.Conditions)
 	}
 	got := string(c.Status)
 	if c.Status != "True" {

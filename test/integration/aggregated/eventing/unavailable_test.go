@@ -88,10 +88,10 @@ func TestUnavailableKind(t *testing.T) {
 	}
 	harness.Eventually(t, "the server tried to remove it from its channel", func() error {
 		if _, err := readSubscription(t.Context(), ns, "it"); err != nil {
-			t.Fatalf("the Subscription went while its channel was unavailable: %v", err)
+			t.Fatalf("the Subscription was deleted while its channel was unavailable: %v", err)
 		}
 		if !strings.Contains(host.Logs(), "read /apis/outage.example.com/v1 of the cluster") {
-			return errors.New("its log does not say so")
+			return errors.New("its log does not report it")
 		}
 		return nil
 	})
