@@ -108,10 +108,10 @@ func TestBrokerDefaults(t *testing.T) {
 				return nil
 			}
 		}
-		return fmt.Errorf("there are %d others", len(events.Items))
+		return fmt.Errorf("got %d other Events", len(events.Items))
 	})
 	if err := defaulted(made + 1); err != nil {
-		t.Errorf("after a faulty change: %v", err)
+		t.Errorf("after an invalid change: %v", err)
 	}
 }
 

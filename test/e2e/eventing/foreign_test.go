@@ -32,8 +32,8 @@ type foreign struct {
 // ref is a destination.
 func (f foreign) ref(name string) string { return ref(f.GroupVersion().String(), f.Kind, name) }
 
-// define makes the cluster serve a kind in the group of the space until the test ends, and grants the server the rights by a
-// ClusterRole with the label of the duck type of its objects: addressable or channelable.
+// define makes the cluster serve a kind in the group of the space until the test ends, and grants the server the permissions
+// by a ClusterRole with the label of the duck type of its objects: addressable or channelable.
 func define(t *testing.T, s *harness.Space, kind, duck string, verbs ...string) foreign {
 	t.Helper()
 	group, plural := s.Name+".example.com", strings.ToLower(kind)+"s"
@@ -99,7 +99,7 @@ func (f foreign) setStatus(t *testing.T, name, status string) {
 }
 
 // TestForeignAddressable checks that events are sent to an object of a kind that is new to the server, at the address in its
-// status, with the rights of a ClusterRole with the label of Addressables (eventing Destination Resolution, eventing RBAC
+// status, with the permissions of a ClusterRole with the label of Addressables (eventing Destination Resolution, eventing RBAC
 // Profile).
 func TestForeignAddressable(t *testing.T) {
 	t.Parallel()
@@ -136,9 +136,9 @@ func TestForeignAddressable(t *testing.T) {
 	}
 }
 
-// TestForeignChannelable checks that a Subscription adds itself to a channel of another implementation, with the rights of a
-// ClusterRole with the label of Channelables, reports the channel's status for it, and removes itself (eventing Subscription
-// Lifecycle, eventing RBAC Profile).
+// TestForeignChannelable checks that a Subscription adds itself to a channel of another implementation, with the permissions
+// of a ClusterRole with the label of Channelables, reports the channel's status for it, and removes itself (eventing
+// Subscription Lifecycle, eventing RBAC Profile).
 func TestForeignChannelable(t *testing.T) {
 	t.Parallel()
 	s := node.NewSpace(t, "channelable")

@@ -116,7 +116,7 @@ func ref(apiVersion, kind, name string) string {
 
 func coreService(name string) string { return ref("v1", "Service", name) }
 
-// in makes a destination refer to another namespace.
+// in sets the namespace of a destination.
 func in(namespace, destination string) string {
 	return strings.Replace(destination, "{ref: {", "{ref: {namespace: "+namespace+", ", 1)
 }

@@ -19,7 +19,7 @@ import (
 func replicas(t *testing.T) []*http.Client {
 	t.Helper()
 	var clients []*http.Client
-	harness.Eventually(t, "three replicas take events", func() error {
+	harness.Eventually(t, "three replicas accept events", func() error {
 		pods, err := node.Host.CoreV1().Pods(harness.SystemNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "knative-apiserver/broker=true"})
 		if err != nil {
 			return err
@@ -55,7 +55,7 @@ func clientOf(address string) *http.Client {
 	}}
 }
 
-// TestEveryReplica checks that events arrive from every replica, owner of the Broker or Channel or not (eventing Broker
+// TestEveryReplica checks that events arrive from every replica, whether or not it owns the Broker or Channel (eventing Broker
 // Lifecycle, eventing Channel Lifecycle).
 func TestEveryReplica(t *testing.T) {
 	t.Parallel()

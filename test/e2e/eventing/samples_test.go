@@ -67,7 +67,7 @@ spec:
 func atZero(ctx context.Context, namespace string) error {
 	pods, err := node.Host.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "serving.knative.dev/revision"})
 	if err == nil && len(pods.Items) > 0 {
-		err = fmt.Errorf("there are still %d Pods of Revisions", len(pods.Items))
+		err = fmt.Errorf("%d Pods of Revisions remain", len(pods.Items))
 	}
 	return err
 }
@@ -111,7 +111,7 @@ func TestChannel(t *testing.T) {
 		}
 		for _, d := range sink.At(path).Deliveries() {
 			if !strings.Contains(string(d.Body), "replyTo") {
-				t.Errorf("%s got %s, which is no reply", path, d.Body)
+				t.Errorf("%s got %s, which is not a reply", path, d.Body)
 			}
 		}
 	}
@@ -125,6 +125,6 @@ func TestChannel(t *testing.T) {
 	names := node.Host.CoreV1().Services(s.Name)
 	service, err := names.Get(t.Context(), "orders-kn-channel", metav1.GetOptions{})
 	if err != nil || service.Spec.Type != corev1.ServiceTypeExternalName {
-		t.Errorf("the Channel's name leads nowhere: %v, %v", service, err)
+		t.Errorf("the Channel's name does not resolve: %v, %v", service, err)
 	}
 }

@@ -82,15 +82,9 @@ func (s *space) create(name string, changes ...change) {
 // update replaces the template of a Service.
 func (s *space) update(name string, changes ...change) {
 	s.Helper()
-	harness.Eventually(s, "Service "+name+" is updated", func() error {
-		service, err := s.services().Get(s.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	harness.Edit(s, s.services(), name, func(service *servingv1.Service) {
 		service.Spec.Template = s.newService(name, changes...).Spec.Template
 		s.began = time.Now()
-		_, err = s.services().Update(s.Context(), service, metav1.UpdateOptions{})
-		return err
 	})
 }
 
@@ -122,7 +116,7 @@ func (s *space) until(name string, limit time.Duration, check func(*servingv1.Se
 			return s.services().Watch(ctx, options)
 		},
 	}
-	wrong := fmt.Errorf("there is no Service %q", name)
+	wrong := fmt.Errorf("Service %q does not exist", name)
 	event, err := watchtools.UntilWithSync(ctx, watcher, &servingv1.Service{}, nil, func(event watch.Event) (bool, error) {
 		if service, ok := event.Object.(*servingv1.Service); ok {
 			wrong = check(service)

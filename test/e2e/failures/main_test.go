@@ -1,5 +1,5 @@
 // Package failures tests mistakes of users on a real cluster with a node: a Service, its Configuration and its Revision report
-// each of them within 10 seconds, and repairing it helps.
+// each of them within 10 seconds, and recover once it is fixed.
 package failures
 
 import (

@@ -79,7 +79,7 @@ func TestCoreServiceConflict(t *testing.T) {
 	}
 	left, err := node.Host.CoreV1().Services(s.name).Get(t.Context(), "app", metav1.GetOptions{})
 	if err != nil || left.UID != theirs.UID || left.Spec.Type != corev1.ServiceTypeClusterIP || len(left.OwnerReferences) > 0 {
-		t.Errorf("the Service in the way is %v (%v), want it left alone", left, err)
+		t.Errorf("the conflicting Service is %v (%v), want it unchanged", left, err)
 	}
 	if err := node.Host.CoreV1().Services(s.name).Delete(t.Context(), "app", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

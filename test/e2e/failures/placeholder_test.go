@@ -23,16 +23,14 @@ func TestPlaceholder(t *testing.T) {
 	services := node.Host.CoreV1().Services(s.name)
 	s.create("app")
 	latest := s.ready("app").Status.LatestReadyRevisionName
-	service := s.get("app")
-	service.Spec.Traffic = []servingv1.TrafficTarget{{RevisionName: latest, Percent: ptr.To[int64](100), Tag: "v1"}}
-	if _, err := s.services().Update(t.Context(), service, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	harness.Edit(t, s.services(), "app", func(service *servingv1.Service) {
+		service.Spec.Traffic = []servingv1.TrafficTarget{{RevisionName: latest, Percent: ptr.To[int64](100), Tag: "v1"}}
+	})
 	var names []string
 	for _, name := range []string{"app", "v1-app"} {
 		names = append(names, name)
 		var made *corev1.Service
-		harness.Eventually(t, "there is core Service "+name, func() (err error) {
+		harness.Eventually(t, "core Service "+name+" exists", func() (err error) {
 			made, err = services.Get(t.Context(), name, metav1.GetOptions{})
 			return err
 		})
@@ -63,7 +61,7 @@ func TestPlaceholder(t *testing.T) {
 		patch(`{"metadata":{"annotations":{"theirs":"kept"}},"spec":{"externalName":"example.com"}}`)
 		restored("edited", false)
 		if now, err := services.Get(t.Context(), name, metav1.GetOptions{}); err != nil || now.Annotations["theirs"] != "kept" {
-			t.Errorf("an annotation that was added is gone (%v)", err)
+			t.Errorf("an added annotation was removed (%v)", err)
 		}
 		patch(`{"metadata":{"labels":{"serving.knative.dev/route":null}}}`)
 		restored("unlabelled", false)

@@ -26,8 +26,8 @@ type failure struct {
 	parts     []string
 }
 
-// fails waits until a Service, its Configuration and the Revision report why the latest Revision fails (serving 7.1-6, 7.2-5,
-// 9.4.3).
+// fails waits until a Service, its Configuration and the Revision report the reason why the latest Revision fails (serving
+// 7.1-6, 7.2-5, 9.4.3).
 func (s *space) fails(name string, want failure) *servingv1.Service {
 	s.Helper()
 	const revisionFailed = "RevisionFailed"
@@ -141,7 +141,7 @@ func TestRevisionFails(t *testing.T) {
 			}})},
 			failure{resources, "FailedMount", []string{`volume "data"`, `configmap "missing" not found`}},
 		},
-		"probe of a path that is not there": {
+		"probe of a missing path": {
 			[]change{container(probe("/missing"))},
 			failure{healthy, "Unhealthy", []string{`Container "user-container" failed its readiness probe: GET /missing: status 404`}},
 		},

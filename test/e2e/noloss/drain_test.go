@@ -13,7 +13,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// drainTimeout is how long kubectl tries to evict Pods that no other node can run.
+// drainTimeout is the time for which kubectl tries to evict Pods that no other node can run.
 const drainTimeout = 30 * time.Second
 
 // TestNodeDrain drains the only node. All Pods of Services are evicted; requests wait for new Pods, which start when the node
@@ -43,14 +43,14 @@ func TestNodeDrain(t *testing.T) {
 	drain := harness.NewKubectl(t, s.Kubeconfig, "").Run(t, "", "drain", node,
 		"--ignore-daemonsets", "--force", "--delete-emptydir-data", "--timeout="+drainTimeout.String())
 	t.Logf("kubectl drain: exit code %d", drain.Code)
-	eventually(t, "the Pods of the Service are gone", func(ctx context.Context) error {
+	eventually(t, "the Pods of the Service are deleted", func(ctx context.Context) error {
 		pods, err := s.pods(ctx, 1)
 		if err != nil {
 			return err
 		}
 		for i := range pods {
 			if podIn(&pods[i], before) {
-				return fmt.Errorf("%s is still there", pods[i].Name)
+				return fmt.Errorf("%s still exists", pods[i].Name)
 			}
 		}
 		return nil
@@ -73,20 +73,22 @@ func (s *stage) awaitServer(t *testing.T) {
 	eventually(t, "all replicas of the server are ready", func(ctx context.Context) error { return s.serverRuns(ctx, 3) })
 }
 
-// serverRuns reports whether that many Pods of the server are ready.
+// serverRuns reports whether that many Pods with the API and that many with a gateway are ready.
 func (s *stage) serverRuns(ctx context.Context, least int) error {
-	pods, err := s.Host.CoreV1().Pods(harness.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: "knative-apiserver/gateway=true"})
-	if err != nil {
-		return err
-	}
-	ready := 0
-	for i := range pods.Items {
-		if p := &pods.Items[i]; p.Status.Phase == corev1.PodRunning && podReady(p) && p.DeletionTimestamp == nil {
-			ready++
+	for what, list := range map[string]func(context.Context) ([]corev1.Pod, error){"the server": s.ServerPods, "the gateway": s.GatewayPods} {
+		pods, err := list(ctx)
+		if err != nil {
+			return err
 		}
-	}
-	if ready < least {
-		return fmt.Errorf("%d replicas of the server are ready, of at least %d", ready, least)
+		ready := 0
+		for i := range pods {
+			if p := &pods[i]; p.Status.Phase == corev1.PodRunning && podReady(p) && p.DeletionTimestamp == nil {
+				ready++
+			}
+		}
+		if ready < least {
+			return fmt.Errorf("%d replicas of %s are ready, of at least %d", ready, what, least)
+		}
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ const (
 	// clients is the number of clients with many requests, pause the minimum pause between two of them.
 	clients = 6
 	pause   = 20 * time.Millisecond
-	// delay is how long the application takes for a request.
+	// delay is the time that the application needs for a request.
 	delay = 50 * time.Millisecond
 	// chunks is the number of chunks in the response of a long request, every the time between two: the request lasts longer
 	// than the termination of a Pod that does not drain.
@@ -127,7 +127,7 @@ func (l *load) long(t *testing.T, count int) {
 		select {
 		case <-begun:
 		case <-timeout:
-			t.Fatalf("requests that take long have not all begun after %s", patience)
+			t.Fatalf("not all long requests have begun after %s", patience)
 		}
 	}
 	l.longs += count
@@ -152,7 +152,7 @@ func (l *load) awaitMore(t *testing.T) {
 	before := l.answered("")
 	eventually(t, "requests are answered", func(context.Context) error {
 		if more := l.answered("") - before; more < someAnswers {
-			return fmt.Errorf("there were %d answers", more)
+			return fmt.Errorf("got %d responses", more)
 		}
 		return nil
 	})
@@ -168,7 +168,7 @@ func (l *load) end(t *testing.T) {
 	t.Logf("answers: %v, the slowest after %s", l.answers, l.slowest)
 	// None was truncated or lacked its end.
 	if last := fmt.Sprintf("chunk %d", chunks-1); l.answers[last] != l.longs {
-		t.Errorf("%d of %d requests that take long have ended as they should", l.answers[last], l.longs)
+		t.Errorf("%d of %d long requests have ended as expected", l.answers[last], l.longs)
 	}
 	if failed := len(l.failures); failed > 0 {
 		t.Errorf("%d requests failed, such as:\n%s", failed, strings.Join(l.failures[:min(failed, 10)], "\n"))

@@ -1,6 +1,6 @@
 // Package noloss tests that no request fails while Pods of a Service terminate for any reason: a rollout, the autoscaler, a
-// user who deletes or evicts them, a drained node. All of it happens under a steady load through the gateway, with long
-// requests in flight.
+// user who deletes or evicts them, a drained node. The tests run under a steady load through the gateway, with long requests in
+// flight.
 package noloss
 
 import (
@@ -116,7 +116,7 @@ func (s *stage) awaitPods(t *testing.T, generation, count int, before ...corev1.
 	for i := range before {
 		old[before[i].UID] = true
 	}
-	eventually(t, fmt.Sprintf("there are %d new Pods of %s", count, revision(generation)), func(ctx context.Context) (err error) {
+	eventually(t, fmt.Sprintf("%d new Pods of %s exist", count, revision(generation)), func(ctx context.Context) (err error) {
 		if pods, err = s.pods(ctx, generation); err != nil {
 			return err
 		}
@@ -127,7 +127,7 @@ func (s *stage) awaitPods(t *testing.T, generation, count int, before ...corev1.
 			}
 		}
 		if ready != count || len(pods) != count {
-			return fmt.Errorf("there are %d, of which %d are new and ready", len(pods), ready)
+			return fmt.Errorf("got %d, of which %d are new and ready", len(pods), ready)
 		}
 		return nil
 	})

@@ -32,7 +32,7 @@ func TestPodsTerminate(t *testing.T) {
 			l.long(t, 2*instances)
 			remove(t, s, before)
 			l.awaitMore(t)
-			eventually(t, "other Pods are there", func(ctx context.Context) error { return s.replaced(ctx, before) })
+			eventually(t, "other Pods exist", func(ctx context.Context) error { return s.replaced(ctx, before) })
 			s.awaitPods(t, 1, instances)
 			l.awaitMore(t)
 			l.end(t)
@@ -51,7 +51,7 @@ func (s *stage) replaced(ctx context.Context, before []corev1.Pod) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("there are the same %d as before", len(pods))
+	return fmt.Errorf("got the same %d as before", len(pods))
 }
 
 func podIn(p *corev1.Pod, all []corev1.Pod) bool {

@@ -36,7 +36,7 @@ func TestScaleDown(t *testing.T) {
 	s := newStage(t, 1, 1)
 	l := s.startLoad(t, 1)
 	many := s.startLoad(t, clients)
-	eventually(t, "there are more instances", func(ctx context.Context) error {
+	eventually(t, "the Revision has more instances", func(ctx context.Context) error {
 		pods, err := s.pods(ctx, 1)
 		if err == nil && len(pods) < more {
 			err = fmt.Errorf("there are %d", len(pods))
@@ -45,7 +45,7 @@ func TestScaleDown(t *testing.T) {
 	})
 	many.awaitMore(t)
 	many.end(t)
-	eventually(t, "there are fewer instances", func(ctx context.Context) error {
+	eventually(t, "the Revision has fewer instances", func(ctx context.Context) error {
 		pods, err := s.pods(ctx, 1)
 		if err == nil && len(pods) > fewer {
 			err = fmt.Errorf("there are %d", len(pods))

@@ -23,10 +23,10 @@ func TestNamespaceDeletedWhileServerIsDown(t *testing.T) {
 	scale(t, 0)
 	t.Cleanup(func() {
 		if t.Failed() {
-			_ = scaleTo(context.WithoutCancel(t.Context()), replicas) // the test has failed already
+			_ = scaleTo(context.WithoutCancel(t.Context()), harness.Replicas) // the test has failed already
 		}
 	})
-	eventually(t, 2*time.Minute, "all replicas are gone", func(ctx context.Context) error {
+	eventually(t, 2*time.Minute, "all replicas have stopped", func(ctx context.Context) error {
 		pods, err := node.ServerPods(ctx)
 		if err == nil && len(pods) > 0 {
 			err = fmt.Errorf("%d are left", len(pods))
@@ -37,7 +37,7 @@ func TestNamespaceDeletedWhileServerIsDown(t *testing.T) {
 	if err := client.Delete(t.Context(), namespace, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// No server knows its objects now, so it must stay.
+	// No server serves its objects now, so it must stay.
 	eventually(t, time.Minute, "the namespace waits for the server", func(ctx context.Context) error {
 		n, err := client.Get(ctx, namespace, metav1.GetOptions{})
 		if err != nil {
@@ -50,9 +50,9 @@ func TestNamespaceDeletedWhileServerIsDown(t *testing.T) {
 		}
 		return fmt.Errorf("its conditions are %v", n.Status.Conditions)
 	})
-	scale(t, replicas)
+	scale(t, harness.Replicas)
 	awaitWhole(t)
-	eventually(t, 2*time.Minute, "the namespace is gone", func(ctx context.Context) error {
+	eventually(t, 2*time.Minute, "the namespace is deleted", func(ctx context.Context) error {
 		n, err := client.Get(ctx, namespace, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):

@@ -94,7 +94,7 @@ func (a *activity) report(t *testing.T) {
 		t.Log("  ", failure)
 	}
 	if a.calls == 0 || a.lost > 0 {
-		t.Errorf("%s: %d succeeded, and %d never did", a.name, a.calls, a.lost)
+		t.Errorf("%s: %d succeeded, %d never succeeded", a.name, a.calls, a.lost)
 	}
 }
 

@@ -62,7 +62,7 @@ func startAPI(t *testing.T, s *stage, stop <-chan struct{}, running *sync.WaitGr
 	}})
 	if err == nil {
 		err = a.informer.SetWatchErrorHandler(func(_ *cache.Reflector, err error) {
-			// An ended watch is restarted, which is no failure.
+			// An ended watch is restarted, which is not a failure.
 			if !errors.Is(err, io.EOF) {
 				a.watches.mu.Lock()
 				defer a.watches.mu.Unlock()
@@ -115,7 +115,7 @@ func (a *apiLoad) verify(t *testing.T) {
 	for _, failure := range a.watches.failures {
 		t.Log("   watch:", failure)
 	}
-	eventually(t, time.Minute, "all acknowledged objects are there, and seen by the watch", func(ctx context.Context) error {
+	eventually(t, time.Minute, "all acknowledged objects exist, and the watch has received them", func(ctx context.Context) error {
 		list, err := a.client.List(ctx, metav1.ListOptions{LabelSelector: a.selector})
 		if err != nil {
 			return err
@@ -136,7 +136,7 @@ func (a *apiLoad) verify(t *testing.T) {
 			}
 		}
 		if missing+unseen > 0 {
-			return fmt.Errorf("of %d objects %d are lost and %d unseen", len(a.acknowledged), missing, unseen)
+			return fmt.Errorf("of %d objects %d are lost, and the watch has not received %d", len(a.acknowledged), missing, unseen)
 		}
 		return nil
 	})

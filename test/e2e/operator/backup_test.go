@@ -66,7 +66,7 @@ func TestBackupAndRestore(t *testing.T) {
 			}
 		}
 		if _, found := restored["Trigger later"]; found {
-			t.Errorf("restore %d: a Trigger that came after the snapshot is there", round)
+			t.Errorf("restore %d: a Trigger that is newer than the snapshot exists", round)
 		}
 		if round == 1 {
 			pass(t, watched)
@@ -78,12 +78,12 @@ func TestBackupAndRestore(t *testing.T) {
 			delete(restored, name)
 		}
 		for name := range restored {
-			t.Errorf("restore %d: %s was restored, and is gone", round, name)
+			t.Errorf("restore %d: %s was restored, and deleted", round, name)
 		}
 		served.stop(t)
 		for name, uid := range podsOf(t, s.namespace, appName) {
 			if pods[name] != uid {
-				t.Errorf("restore %d: Pod %s took the place of one that ran", round, name)
+				t.Errorf("restore %d: Pod %s replaced a running one", round, name)
 			}
 		}
 		saved = restoredUIDs(saved, objectsOf(t, s.namespace))
@@ -236,14 +236,14 @@ func (s *splitService) discard(t *testing.T) {
 	t.Helper()
 	harness.NewKubectl(t, node.Kubeconfig, s.stage.namespace).Must(t, "", "delete", "ksvc", s.name)
 	selector := metav1.ListOptions{LabelSelector: "serving.knative.dev/service=" + s.name}
-	eventually(t, 2*time.Minute, "all of the Service is gone", func(ctx context.Context) error {
+	eventually(t, 2*time.Minute, "all objects of the Service are deleted", func(ctx context.Context) error {
 		for _, kind := range []string{"Configuration", "Route", "Revision"} {
 			list, err := node.Admin.Dynamic.Resource(harness.KindOf(kind).GVR()).Namespace(s.stage.namespace).List(ctx, selector)
 			if err != nil {
 				return err
 			}
 			if len(list.Items) > 0 {
-				return fmt.Errorf("%s %s is there", kind, list.Items[0].GetName())
+				return fmt.Errorf("%s %s exists", kind, list.Items[0].GetName())
 			}
 		}
 		deployments, err := node.Host.AppsV1().Deployments(s.stage.namespace).List(ctx, selector)
@@ -251,7 +251,7 @@ func (s *splitService) discard(t *testing.T) {
 			return err
 		}
 		if len(deployments.Items) > 0 {
-			return fmt.Errorf("Deployment %s is there", deployments.Items[0].Name)
+			return fmt.Errorf("Deployment %s exists", deployments.Items[0].Name)
 		}
 		return nil
 	})
@@ -267,7 +267,7 @@ type splitLoad struct {
 	rounds   atomic.Int64
 }
 
-// grace is how long requests may fail after the first answered one.
+// grace is the time for which requests may fail after the first answered one.
 const grace = time.Second
 
 // watch starts the requests, and returns once one was answered.
@@ -322,7 +322,7 @@ const enoughRounds = 50
 // stop verifies that no request failed, and that both Revisions answered.
 func (l *splitLoad) stop(t *testing.T) {
 	t.Helper()
-	eventually(t, time.Minute, "both halves of the traffic have had requests", func(context.Context) error {
+	eventually(t, time.Minute, "both halves of the traffic have received requests", func(context.Context) error {
 		if rounds := l.rounds.Load(); rounds < enoughRounds {
 			return fmt.Errorf("%d of %d requests were sent", rounds, enoughRounds)
 		}
@@ -356,14 +356,17 @@ func holdChannelEvents(t *testing.T, s *stage) *heldChannel {
 	}
 	create(t, subscription)
 	s.awaitReady(t, "Subscription", h.name, "physicalSubscription", "subscriberUri")
-	channel, err := node.Admin.Dynamic.Resource(harness.KindOf("Channel").GVR()).Namespace(s.namespace).Get(t.Context(), h.name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	subscribers, _, _ := unstructured.NestedSlice(channel.Object, "spec", "subscribers")
-	if len(subscribers) != 1 {
-		t.Fatalf("the Channel has subscribers %v", subscribers)
-	}
+	// The subscribers of a Channel are written for many Subscriptions at once, shortly after they are Ready.
+	eventually(t, time.Minute, "the Channel lists its subscriber", func(ctx context.Context) error {
+		channel, err := node.Admin.Dynamic.Resource(harness.KindOf("Channel").GVR()).Namespace(s.namespace).Get(ctx, h.name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if subscribers, _, _ := unstructured.NestedSlice(channel.Object, "spec", "subscribers"); len(subscribers) != 1 {
+			return fmt.Errorf("its subscribers are %v", subscribers)
+		}
+		return nil
+	})
 	// Addressed by the path of Channels at the ingress.
 	h.fill(t, "/channels/"+s.namespace+"/"+h.name)
 	return &heldChannel{h}

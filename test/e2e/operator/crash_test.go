@@ -16,8 +16,8 @@ import (
 // the leader's 8, and etcd elects a leader within a few.
 const outage = 15 * time.Second
 
-// TestKilledReplicas kills replicas: their leadership, their Brokers and their etcd membership are handed over, and they come
-// back without intervention.
+// TestKilledReplicas kills replicas: their leadership, their Brokers and their etcd membership are handed over, and they
+// recover without intervention.
 func TestKilledReplicas(t *testing.T) {
 	s := setUp(t)
 	for _, victim := range []struct {
@@ -44,7 +44,7 @@ func TestKilledReplicas(t *testing.T) {
 // pick returns a replica that leads or follows, and the leader.
 func pick(t *testing.T, leading bool) (pod *corev1.Pod, leads string) {
 	t.Helper()
-	eventually(t, time.Minute, "there is a victim", func(ctx context.Context) error {
+	eventually(t, time.Minute, "a victim is found", func(ctx context.Context) error {
 		var err error
 		if leads, err = leader(ctx); err != nil {
 			return err
@@ -55,7 +55,7 @@ func pick(t *testing.T, leading bool) (pod *corev1.Pod, leads string) {
 		}
 		i := slices.IndexFunc(pods, func(p corev1.Pod) bool { return (p.Name == leads) == leading })
 		if i < 0 {
-			return fmt.Errorf("%s leads, which is none of the Pods", leads)
+			return fmt.Errorf("%s leads, which is not one of the Pods", leads)
 		}
 		pod = &pods[i]
 		return nil
@@ -101,6 +101,6 @@ func TestKilledContainers(t *testing.T) {
 	l.events.mustNotHaveFailed(t)
 	// At most the requests in flight to each of the two containers, from all clients.
 	if failed := l.requests.attemptsFailed(); failed > 2*requestClients {
-		t.Errorf("%d requests failed, though there was always another instance", failed)
+		t.Errorf("%d requests failed, although another instance was always available", failed)
 	}
 }

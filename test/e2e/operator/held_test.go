@@ -108,14 +108,8 @@ func (h *held) discardKinds(t *testing.T, kinds ...string) {
 // release adds the stage's Pods as endpoints of the subscriber, and waits until they have received all events.
 func (h *held) release(t *testing.T) {
 	t.Helper()
-	services := node.Host.CoreV1().Services(h.stage.namespace)
-	service, err := services.Get(t.Context(), h.name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	service.Spec.Selector = map[string]string{"serving.knative.dev/service": appName}
-	if _, err := services.Update(t.Context(), service, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	harness.Edit(t, node.Host.CoreV1().Services(h.stage.namespace), h.name, func(service *corev1.Service) {
+		service.Spec.Selector = map[string]string{"serving.knative.dev/service": appName}
+	})
 	h.load.awaitDelivered(t)
 }

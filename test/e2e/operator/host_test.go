@@ -47,7 +47,7 @@ func TestHostAPIServerDown(t *testing.T) {
 		return err
 	})
 	awaitWhole(t)
-	t.Logf("whole again %s after the host API server was started", time.Since(started).Round(100*time.Millisecond))
+	t.Logf("complete again %s after the host API server was started", time.Since(started).Round(100*time.Millisecond))
 	policyHolds(t, space)
 	l.stop(t)
 	l.requests.mustNotHaveFailed(t)
@@ -89,7 +89,7 @@ spec:
 `, space.Name))
 	channels := node.Admin.Knative.MessagingV1().Channels(space.Name)
 	channel := &messagingv1.Channel{ObjectMeta: metav1.ObjectMeta{Name: "refused"}}
-	eventually(t, 10*time.Second, "the policy is in force", func(ctx context.Context) error {
+	eventually(t, 10*time.Second, "the policy is in effect", func(ctx context.Context) error {
 		_, err := channels.Create(ctx, channel, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil || !strings.Contains(err.Error(), "no more of these") {
 			return errors.Join(errors.New("a Channel is not refused for it"), err)

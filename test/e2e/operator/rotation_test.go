@@ -3,46 +3,32 @@ package operator
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/base64"
 	"fmt"
+	"net"
+	"net/http"
+	"strings"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/util/retry"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/certs"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
-)
-
-const (
-	authoritySecret = "knative-apiserver-ca"
-	// sinceAnnotation is the start time of the current step of a rotation.
-	sinceAnnotation = "knative-apiserver/rotating-since"
-	// stepTime is the duration of each step in this test, with load; the server would use two minutes.
-	stepTime = 8 * time.Second
 )
 
 // TestTwoRotations replaces the authority twice as docs/operations.md describes: no call, request or event fails.
 func TestTwoRotations(t *testing.T) {
 	s := setUp(t)
 	l := startLoad(t, s, true)
-	for round := range 2 {
-		former := signer(t)
-		annotate(t, certs.RotateAnnotation, fmt.Sprintf("%s %d", time.Now().Format(time.RFC3339Nano), round))
-		for _, s := range []step{{"the next authority is trusted", 2, true}, {"it signs", 2, false}, {"it is trusted alone", 1, false}} {
-			s.await(t)
-			pass(t, stepTime)
-			if s.trusted > 1 {
-				annotate(t, sinceAnnotation, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339Nano))
-			}
-		}
-		if bytes.Equal(former, signer(t)) {
-			t.Fatal("the authority is the former one")
-		}
+	for range 2 {
+		node.Rotate(t, harness.AuthoritySecret, verified)
 	}
 	l.stop(t)
 	l.requests.mustNotHaveFailed(t)
@@ -51,73 +37,108 @@ func TestTwoRotations(t *testing.T) {
 	awaitWhole(t)
 }
 
-// annotate sets an annotation of the authority's Secret.
-func annotate(t *testing.T, name, value string) {
-	t.Helper()
-	secrets := node.Host.CoreV1().Secrets(harness.SystemNamespace)
-	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		secret, err := secrets.Get(t.Context(), authoritySecret, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		if secret.Annotations == nil {
-			secret.Annotations = map[string]string{}
-		}
-		secret.Annotations[name] = value
-		_, err = secrets.Update(t.Context(), secret, metav1.UpdateOptions{})
-		return err
-	})
+// TestEtcdRotation replaces the authority of the etcd members as docs/operations.md describes: no call, request or event fails, and the members
+// accept certificates of the next authority only.
+func TestEtcdRotation(t *testing.T) {
+	s := setUp(t)
+	former := etcdAuthority(t)
+	l := startLoad(t, s, true)
+	if err := node.Script(t.Context(), "rotate-etcd-ca.sh"); err != nil {
+		t.Fatal(err)
+	}
+	awaitWhole(t)
+	l.stop(t)
+	l.requests.mustNotHaveFailed(t)
+	l.events.mustNotHaveFailed(t)
+	l.api.mustNotHaveFailed(t)
+
+	next := etcdAuthority(t)
+	if next.Leaf.Equal(former.Leaf) {
+		t.Fatal("the authority is the former one")
+	}
+	pods, err := node.ServerPods(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// step is one step of a rotation, identified by the content of the Secret.
-type step struct {
-	what string
-	// trusted is the number of authorities, next is true if one of them does not sign yet.
-	trusted int
-	next    bool
-}
-
-// await waits until the Secret is at the step, and until the host verifies the server by the Secret.
-func (s step) await(t *testing.T) {
-	t.Helper()
-	eventually(t, time.Minute, s.what, func(ctx context.Context) error {
-		secret, err := authority(ctx)
-		if err != nil {
-			return err
-		}
-		bundle := secret.Data["ca.crt"]
-		if trusted := bytes.Count(bundle, []byte("BEGIN CERTIFICATE")); trusted != s.trusted || (len(secret.Data["next.crt"]) > 0) != s.next {
-			return fmt.Errorf("%d authorities are trusted, and there is a next one: %v", trusted, len(secret.Data["next.crt"]) > 0)
-		}
-		for _, group := range []string{"serving", "eventing", "messaging"} {
-			service, err := node.Admin.Dynamic.Resource(apiServices).Get(ctx, "v1."+group+".knative.dev", metav1.GetOptions{})
-			if err != nil {
+	for i := range pods {
+		for _, port := range []string{"2379", "2380"} {
+			address := net.JoinHostPort(pods[i].Status.PodIP, port)
+			if err := callEtcd(t.Context(), address, next, next); err != nil {
+				t.Errorf("%s %s rejects a certificate of the next authority: %v", pods[i].Name, port, err)
+			}
+			// The member may close the connection before its client has read why.
+			eventually(t, time.Minute, pods[i].Name+" rejects a certificate of the former authority at port "+port, func(ctx context.Context) error {
+				err := callEtcd(ctx, address, next, former)
+				switch {
+				case err == nil:
+					t.Errorf("%s %s accepts a certificate of the former authority", pods[i].Name, port)
+				case strings.Contains(err.Error(), "certificate"):
+					err = nil
+				}
 				return err
-			}
-			text, _, _ := unstructured.NestedString(service.Object, "spec", "caBundle")
-			if current, err := base64.StdEncoding.DecodeString(text); err != nil || !bytes.Equal(current, bundle) {
-				return fmt.Errorf("the caBundle of %s is another one", service.GetName())
-			}
+			})
 		}
-		return nil
-	})
+	}
 }
 
-var apiServices = schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
-
-func authority(ctx context.Context) (*corev1.Secret, error) {
-	return node.Host.CoreV1().Secrets(harness.SystemNamespace).Get(ctx, authoritySecret, metav1.GetOptions{})
-}
-
-// signer returns the certificate of the signing authority.
-func signer(t *testing.T) []byte {
+// etcdAuthority returns the authority of the etcd members, which must be the only one.
+func etcdAuthority(t *testing.T) *tls.Certificate {
 	t.Helper()
-	secret, err := authority(t.Context())
+	secret, err := node.Host.CoreV1().Secrets(harness.SystemNamespace).Get(t.Context(), "knative-apiserver-etcd-ca", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return secret.Data[corev1.TLSCertKey]
+	if trusted := secret.Data["ca.crt"]; len(secret.Data) != 3 || !bytes.Equal(trusted, secret.Data[corev1.TLSCertKey]) {
+		t.Fatalf("the Secret has %d keys and trusts\n%s", len(secret.Data), trusted)
+	}
+	authority, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority
+}
+
+// callEtcd sends a request to a member whose certificate is one of an authority, with a client certificate of another.
+func callEtcd(ctx context.Context, address string, trusted, signer *tls.Certificate) error {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	template := &x509.Certificate{
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, signer.Leaf, key.Public(), signer.PrivateKey)
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(trusted.Leaf)
+	own := &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+	client := &http.Client{Timeout: attemptLimit, Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{
+		RootCAs: roots, ServerName: "localhost",
+		// Certificates would be omitted if the member names other authorities.
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil },
+	}}}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+address+"/version", http.NoBody)
+	if err != nil {
+		return err
+	}
+	_, err = do(client, request, http.StatusOK)
+	return err
+}
+
+// verified returns an error unless the host verifies the server by the Secret.
+func verified(ctx context.Context, secret *corev1.Secret) error {
+	all, err := node.Admin.Registrations(ctx)
+	if err != nil {
+		return err
+	}
+	for _, service := range all {
+		text, _, _ := unstructured.NestedString(service.Object, "spec", "caBundle")
+		if current, err := base64.StdEncoding.DecodeString(text); err != nil || !bytes.Equal(current, secret.Data["ca.crt"]) {
+			return fmt.Errorf("the caBundle of %s is another one", service.GetName())
+		}
+	}
+	return nil
 }

@@ -125,8 +125,8 @@ func (s *stage) awaitReady(t *testing.T, kindName, name string, field ...string)
 	return value
 }
 
-// received returns when each event first reached a Pod, by its ID. It reads the kubelet's log files, which outlive containers
-// and need no API server.
+// received returns the time at which each event first reached a Pod, by its ID. It reads the kubelet's log files, which
+// outlive containers and need no API server.
 func (s *stage) received() (map[string]time.Time, error) {
 	found := map[string]time.Time{}
 	files, err := filepath.Glob(filepath.Join(filepath.Dir(node.Kubeconfig), "node", "logs", s.namespace+"_*", "*", "*.log"))

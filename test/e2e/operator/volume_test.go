@@ -19,11 +19,11 @@ func TestLostVolumes(t *testing.T) {
 	l := startLoad(t, s, true)
 	// No server listens there, so these events stay until all volumes have been replaced.
 	kept := holdEvents(t, s)
-	for i := range replicas {
+	for i := range harness.Replicas {
 		started := time.Now()
 		loseVolume(t, fmt.Sprintf("%s-%d", harness.ServerName, i))
 		awaitWhole(t)
-		t.Logf("replica %d is whole again after %s", i, time.Since(started).Round(100*time.Millisecond))
+		t.Logf("replica %d is complete again after %s", i, time.Since(started).Round(100*time.Millisecond))
 	}
 	l.stop(t)
 	l.mustHaveGoneOn(t)
@@ -51,13 +51,13 @@ func loseVolume(t *testing.T, name string) {
 		t.Fatal(err)
 	}
 	awaitGone(t, pod)
-	eventually(t, recovery, "the volume is another one", func(ctx context.Context) error {
+	eventually(t, recovery, "the volume was replaced", func(ctx context.Context) error {
 		now, err := claims.Get(ctx, claim.Name, metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		if now.UID == claim.UID {
-			return fmt.Errorf("volume claim %s is still there", claim.Name)
+			return fmt.Errorf("volume claim %s still exists", claim.Name)
 		}
 		return nil
 	})

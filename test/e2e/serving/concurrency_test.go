@@ -5,26 +5,21 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
 // gateways returns a client for each replica of the gateway, which connects to that one only.
 func (s *space) gateways(t *testing.T) map[string]*http.Client {
 	t.Helper()
-	pods, err := s.Host.CoreV1().Pods(harness.SystemNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "knative-apiserver/gateway=true"})
+	pods, err := s.GatewayPods(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	clients := map[string]*http.Client{}
-	for i := range pods.Items {
-		p := &pods.Items[i]
-		clients[p.Name] = toward(t, net.JoinHostPort(p.Status.PodIP, "8080"))
+	for i := range pods {
+		clients[pods[i].Name] = toward(t, net.JoinHostPort(pods[i].Status.PodIP, gatewayPort))
 	}
 	if len(clients) != 3 {
-		t.Fatalf("there are %d gateways, want 3", len(clients))
+		t.Fatalf("got %d gateways, want 3", len(clients))
 	}
 	return clients
 }

@@ -52,7 +52,7 @@ func TestSidecar(t *testing.T) {
 		t.Fatalf("writing by the sidecar: %+v, %v", a, err)
 	}
 	if got := s.get(t, file(service.Status.URL, "/shared/note")); got != "from the side" {
-		t.Errorf("what the sidecar wrote reads %q", got)
+		t.Errorf("the sidecar's file contains %q", got)
 	}
 	revision := s.revision(t, service)
 	if got := revision.Status.ContainerStatuses; len(got) != 2 || got[0].Name != "main" || got[1].Name != "side" || !strings.Contains(got[1].ImageDigest, "@sha256:") {
@@ -60,7 +60,7 @@ func TestSidecar(t *testing.T) {
 	}
 	pod := s.untilPods(t, revision.Name, 1)[0].Name
 	s.print(t, revision.Name, "marker")
-	until(t, "the log tells whose line it is", func() error {
+	until(t, "the log names the container of each line", func() error {
 		if log := s.log(t, revision.Name, ""); !strings.Contains(log, fmt.Sprintf("[%s main] ", pod)) || !strings.Contains(log, "marker") {
 			return fmt.Errorf("it is %q", log)
 		}
@@ -70,7 +70,7 @@ func TestSidecar(t *testing.T) {
 
 // TestInitContainers covers the features for init containers and for native sidecars, which are rejected without them
 // (config-features). An init container completes before the serving container starts. A native sidecar starts before it and is
-// restarted when it exits, which is no failure of the Revision.
+// restarted when it exits, which is not a failure of the Revision.
 func TestInitContainers(t *testing.T) {
 	t.Parallel()
 	const (
@@ -183,7 +183,7 @@ func (s *space) set(t *testing.T, name string, values map[string]string) {
 	}
 	t.Cleanup(func() {
 		if err := write(context.Background(), before); err != nil {
-			t.Errorf("setting %s back: %v", name, err)
+			t.Errorf("restoring %s: %v", name, err)
 		}
 	})
 }

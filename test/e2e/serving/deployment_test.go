@@ -77,13 +77,13 @@ func TestDeploymentSettings(t *testing.T) {
 		t.Errorf("the Pod has the runtime class %q, want %q", ptr.Deref(got, ""), runs)
 	}
 	if got := s.deployment(t, "hello-before"); got.UID != before.UID || got.Spec.Template.Spec.Affinity == nil {
-		t.Errorf("the Deployment of the Revision before has changed to %+v", got.Spec)
+		t.Errorf("the Deployment of the previous Revision has changed to %+v", got.Spec)
 	}
 
 	until(t, "no node has room for a Pod", func() error {
 		pods, err := s.pods(t.Context(), "large-one")
 		if err != nil || len(pods) != 1 {
-			return fmt.Errorf("there are %d Pods, %w", len(pods), err)
+			return fmt.Errorf("got %d Pods, %w", len(pods), err)
 		}
 		for _, c := range pods[0].Status.Conditions {
 			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {

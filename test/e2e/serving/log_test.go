@@ -114,13 +114,13 @@ func TestLog(t *testing.T) {
 		}
 		for range pods {
 			if !lines.Scan() || !strings.Contains(lines.Text(), `"id":"`+text+`"`) {
-				t.Fatalf("while following came %q, %v, want %q", lines.Text(), lines.Err(), text)
+				t.Fatalf("followed log: got %q, %v, want %q", lines.Text(), lines.Err(), text)
 			}
 		}
 	}
 }
 
-// TestLogRights checks that reading a log requires its own right, and no other.
+// TestLogRights checks that reading a log requires its own permission, and no other.
 func TestLogRights(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "log-rights", nil)

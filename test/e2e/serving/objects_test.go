@@ -58,7 +58,7 @@ func eventually[O any](t testing.TB, client getter[O], name, what string, check 
 	return object
 }
 
-// deleted waits until there is no object of a name.
+// deleted waits until the object with a name does not exist.
 func deleted[O any](t testing.TB, client getter[O], name string) {
 	t.Helper()
 	var object O
@@ -146,12 +146,12 @@ func traffic(targets ...servingv1.TrafficTarget) option {
 	return func(s *servingv1.Service) { s.Spec.Traffic = targets }
 }
 
-// pinned is a traffic target of a Revision by its name.
+// pinned returns a traffic target of a Revision by its name.
 func pinned(revision string, percent int64) servingv1.TrafficTarget {
 	return servingv1.TrafficTarget{RevisionName: revision, LatestRevision: ptr.To(false), Percent: &percent}
 }
 
-// tagged is a traffic target with a tag.
+// tagged returns a traffic target with a tag.
 func tagged(tag string, target servingv1.TrafficTarget) servingv1.TrafficTarget {
 	target.Tag = tag
 	return target

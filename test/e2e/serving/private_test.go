@@ -51,7 +51,7 @@ func TestPrivateRegistry(t *testing.T) {
 	}
 	t.Run("without", func(t *testing.T) {
 		s.apply(t, s.app("without", private))
-		eventually(t, s.Admin.Knative.ServingV1().Services(s.namespace), "without", "says that the image cannot be fetched", func(service *servingv1.Service) error {
+		eventually(t, s.Admin.Knative.ServingV1().Services(s.namespace), "without", "reports that the image cannot be fetched", func(service *servingv1.Service) error {
 			ready := service.Status.Conditions.Get(duckv1.ConditionReady)
 			if ready == nil || ready.Status != corev1.ConditionFalse || !strings.Contains(ready.Message, "Unable to fetch image \""+image) {
 				return fmt.Errorf("its conditions are %+v", service.Status.Conditions)

@@ -28,7 +28,7 @@ func TestHealthPort(t *testing.T) {
 		// The container must not be restarted before the port responds.
 		c.LivenessProbe = &corev1.Probe{ProbeHandler: health, TerminationGracePeriodSeconds: ptr.To[int64](grace), FailureThreshold: 100}
 	})))
-	eventually(t, s.Admin.Knative.ServingV1().Services(s.namespace), "hello", "says that nothing listens on its health port", func(service *servingv1.Service) error {
+	eventually(t, s.Admin.Knative.ServingV1().Services(s.namespace), "hello", "reports that its health port has no listener", func(service *servingv1.Service) error {
 		ready := service.Status.Conditions.Get(duckv1.ConditionReady)
 		if ready == nil || ready.Status != corev1.ConditionFalse || !strings.Contains(ready.Message, fmt.Sprintf("It must listen on port %d, which the probe names", port)) {
 			return fmt.Errorf("its conditions are %+v", service.Status.Conditions)
@@ -37,7 +37,7 @@ func TestHealthPort(t *testing.T) {
 	})
 	pods, err := s.pods(t.Context(), "hello-one")
 	if err != nil || len(pods) != 1 {
-		t.Fatalf("there are %d Pods, %v", len(pods), err)
+		t.Fatalf("got %d Pods, %v", len(pods), err)
 	}
 	if got := pods[0].Spec.Containers[0].LivenessProbe; got.HTTPGet.Port.IntValue() != port || ptr.Deref(got.TerminationGracePeriodSeconds, 0) != grace {
 		t.Errorf("the liveness probe of the Pod is %+v, want port %d and %d seconds", got, port, grace)

@@ -86,7 +86,7 @@ func TestGRPC(t *testing.T) {
 		}
 		got := &wrapperspb.StringValue{}
 		if err := stream.RecvMsg(got); err != nil || got.Value != want {
-			t.Fatalf("a message of %d bytes came back with %d, %v", len(want), len(got.Value), err)
+			t.Fatalf("a message of %d bytes was returned with %d, %v", len(want), len(got.Value), err)
 		}
 	}
 	if err := stream.CloseSend(); err != nil {
@@ -122,7 +122,7 @@ func TestHTTP1(t *testing.T) {
 				t.Fatal(err)
 			}
 			if gotKind, got, err := conn.ReadMessage(); gotKind != kind || string(got) != want || err != nil {
-				t.Errorf("a message of kind %d came back as kind %d with %d bytes, %v", kind, gotKind, len(got), err)
+				t.Errorf("a message of kind %d was returned as kind %d with %d bytes, %v", kind, gotKind, len(got), err)
 			}
 		}
 	})
@@ -141,7 +141,7 @@ func TestHTTP1(t *testing.T) {
 		var began time.Time
 		for i := range 3 {
 			if !lines.Scan() || lines.Text() != fmt.Sprintf("data: event %d", i) {
-				t.Fatalf("instead of event %d came %q, %v", i, lines.Text(), lines.Err())
+				t.Fatalf("got %[2]q instead of event %[1]d, %[3]v", i, lines.Text(), lines.Err())
 			}
 			if i == 0 {
 				began = time.Now()
@@ -149,7 +149,7 @@ func TestHTTP1(t *testing.T) {
 			lines.Scan()
 		}
 		if took := time.Since(began); took < every {
-			t.Errorf("the last event came %v after the first, want two times %v", took, every)
+			t.Errorf("the last event arrived %v after the first, want two times %v", took, every)
 		}
 	})
 	t.Run("large upload", func(t *testing.T) {

@@ -25,9 +25,9 @@ func TestReadyAtEveryReplica(t *testing.T) {
 	s := newSpace(t, "everywhere", nil)
 	s.deploy(t, s.app("hello", revisionName("one"), env("TARGET", "one"), instances("1")))
 	s.deploy(t, s.app("hello", revisionName("two"), env("TARGET", "two"), instances("1"), traffic(pinned("hello-one", 50), pinned("hello-two", 50))))
-	pods, err := s.ServerPods(t.Context())
+	pods, err := s.GatewayPods(t.Context())
 	if err != nil || len(pods) == 0 {
-		t.Fatalf("the server's replicas are %d, %v", len(pods), err)
+		t.Fatalf("the gateways are %d, %v", len(pods), err)
 	}
 	gateways := map[string]*http.Client{}
 	for i := range pods {

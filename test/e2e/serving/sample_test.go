@@ -103,7 +103,7 @@ func TestObjects(t *testing.T) {
 		"the Pod":        s.untilPods(t, revision.Name, 1)[0].Spec.Containers,
 	} {
 		if len(containers) != 1 || containers[0].Name != "user-container" {
-			t.Errorf("%s has containers %+v, want the user's alone", what, containers)
+			t.Errorf("%s has containers %+v, want only the user's", what, containers)
 		}
 	}
 	services, err := s.Host.CoreV1().Services(s.namespace).List(t.Context(), metav1.ListOptions{})
@@ -111,7 +111,7 @@ func TestObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(services.Items) != 2 {
-		t.Errorf("there are %d core Services, want one for the Route and one for its tag", len(services.Items))
+		t.Errorf("got %d core Services, want one for the Route and one for its tag", len(services.Items))
 	}
 }
 
@@ -159,7 +159,7 @@ func TestEnvironment(t *testing.T) {
 	for key := range got {
 		// enableServiceLinks is off by default.
 		if strings.HasSuffix(key, "_SERVICE_HOST") && key != "KUBERNETES_SERVICE_HOST" {
-			t.Errorf("there is a variable %s", key)
+			t.Errorf("the variable %s is set", key)
 		}
 	}
 }

@@ -105,7 +105,7 @@ func TestScaleWithLoad(t *testing.T) {
 		})
 	}
 	pods := s.untilPods(t, revision, 3)
-	until(t, "all Pods take requests", func() error {
+	until(t, "all Pods receive requests", func() error {
 		mu.Lock()
 		defer mu.Unlock()
 		for i := range pods {
@@ -124,7 +124,7 @@ func TestScaleWithLoad(t *testing.T) {
 	})
 	over.Store(true)
 	clients.Wait()
-	until(t, "one Pod is left after the load", func() error {
+	until(t, "one Pod remains after the load", func() error {
 		left, err := s.pods(t.Context(), revision)
 		if err == nil && len(left) != 1 {
 			err = fmt.Errorf("there are %d", len(left))

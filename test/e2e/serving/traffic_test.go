@@ -123,11 +123,11 @@ func TestRollout(t *testing.T) {
 	})
 	for i := 1; i < len(shares); i++ {
 		if shares[i] < shares[i-1] {
-			t.Errorf("the shares went %v", shares)
+			t.Errorf("the shares were %v", shares)
 		}
 	}
 	if len(shares) < 4 || shares[0] != 0 || shares[1] != 1 {
-		t.Errorf("the shares went %v, want 0, 1 and several steps to 100", shares)
+		t.Errorf("the shares were %v, want 0, 1 and several steps to 100", shares)
 	}
 	service := s.ready(t, "hello")
 	if diff := cmp.Diff(map[string]int{"Hello two!\n": 10}, s.counts(t, service.Status.URL, 1, 10)); diff != "" {

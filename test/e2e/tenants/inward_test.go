@@ -128,7 +128,7 @@ func TestInternalPorts(t *testing.T) {
 	t.Parallel()
 	var address string
 	harness.Eventually(t, "a replica has an address", func() error {
-		pods, err := node.Host.CoreV1().Pods(harness.SystemNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "knative-apiserver/peer=true"})
+		pods, err := node.Host.CoreV1().Pods(harness.SystemNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "knative-apiserver/apiserver=true"})
 		if err != nil {
 			return err
 		}

@@ -61,8 +61,8 @@ func wantForbidden(t *testing.T, what string, response *harness.Response) {
 	}
 }
 
-// TestRoles checks that a role of the installation in one namespace grants its rights there and no others, and nothing in
-// another namespace, not even the existence of objects (serving "RBAC Profile", eventing "RBAC Profile").
+// TestRoles checks that a role of the installation in one namespace grants its permissions there and no others, and discloses
+// nothing about another namespace, not even the existence of objects (serving "RBAC Profile", eventing "RBAC Profile").
 func TestRoles(t *testing.T) {
 	t.Parallel()
 	for role, allowed := range verbs {
@@ -97,6 +97,7 @@ func TestRoles(t *testing.T) {
 				"/api/v1/namespaces/" + harness.SystemNamespace + "/configmaps/config-autoscaler",
 				"/api/v1/namespaces/" + harness.SystemNamespace + "/secrets",
 				harness.KindOf("Revision").Path(other.Name, "hello-00001") + "/log",
+				harness.KindOf("Revision").Path(other.Name, "hello-00001") + "/explain",
 				harness.KindOf("Revision").Path(other.Name, "hello-00001") + "/scale",
 			} {
 				wantForbidden(t, path, user.Do(t, harness.Request{Method: http.MethodGet, Path: path}))

@@ -64,7 +64,7 @@ func TestUninstall(t *testing.T) {
 		return nil
 	})
 	if _, err := namespaces.Get(t.Context(), harness.SystemNamespace, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("namespace %s is still there (%v)", harness.SystemNamespace, err)
+		t.Errorf("namespace %s still exists (%v)", harness.SystemNamespace, err)
 	}
 	nothingIsLeft(t, node)
 }
@@ -103,7 +103,7 @@ func fill(t *testing.T, node *harness.Node) string {
 	return namespace.Name
 }
 
-// nothingIsLeft looks for installed objects and for workloads of Knative objects, in everything that the host still serves.
+// nothingIsLeft looks for installed objects and for workloads of Knative objects, among all kinds that the host still serves.
 func nothingIsLeft(t *testing.T, node *harness.Node) {
 	t.Helper()
 	resources, err := node.Host.Discovery().ServerPreferredResources()

@@ -82,7 +82,7 @@ func uninstall(t *testing.T) {
 		return
 	}
 	if _, err := node.Host.CoreV1().Namespaces().Get(ctx, harness.SystemNamespace, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("namespace %s after uninstalling: %v, want that it is gone", harness.SystemNamespace, err)
+		t.Errorf("namespace %s after uninstalling: %v, want it deleted", harness.SystemNamespace, err)
 	}
 	groups, err := node.Host.Discovery().ServerGroups()
 	if err != nil {

@@ -55,7 +55,6 @@ func TestSplit(t *testing.T) {
 	).Replace(external))
 	install(t, dir)
 	smoke(t)
-	checkGatewayRights(t)
 }
 
 // push builds a program and pushes it as an image to the cluster's registry, and returns its reference.

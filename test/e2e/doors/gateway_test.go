@@ -1,4 +1,4 @@
-package variants
+package doors
 
 import (
 	"fmt"
@@ -21,15 +21,16 @@ const gatewayAccount = "knative-gateway"
 // reading are the verbs that read.
 var reading = []string{"get", "list", "watch"}
 
-// allowed is what the identity of the gateway may do, by resource and group: anywhere, and only in the system namespace.
+// allowed are the verbs of the identity of the gateway, by resource and group: anywhere, and only in the system namespace.
 var (
 	allowed = map[string][]string{
-		// Backends of Revisions, and whether a Revision is at zero.
-		"pods": reading, "services": reading, "deployments.apps": reading,
+		// Backends of Revisions, whether a Revision is at zero, and the callers that the Services of a Namespace allow.
+		"pods": reading, "services": reading, "namespaces": reading, "deployments.apps": reading,
 		"configurations.serving.knative.dev": reading, "revisions.serving.knative.dev": reading, "routes.serving.knative.dev": reading, "services.serving.knative.dev": reading,
-		// Reviews store nothing. They authenticate and authorize readers of its metrics.
+		"domainmappings.serving.knative.dev": reading, "clusterdomainclaims.networking.internal.knative.dev": reading,
+		// Reviews store nothing. They authenticate and authorize callers of Services and readers of its metrics.
 		"tokenreviews.authentication.k8s.io": {"create"}, "subjectaccessreviews.authorization.k8s.io": {"create"},
-		// What every user may do.
+		// Permissions of every user.
 		"selfsubjectreviews.authentication.k8s.io": {"create"}, "selfsubjectaccessreviews.authorization.k8s.io": {"create"}, "selfsubjectrulesreviews.authorization.k8s.io": {"create"},
 	}
 	allowedInSystem = map[string][]string{"configmaps": reading, "leases.coordination.k8s.io": reading}
@@ -143,10 +144,10 @@ func questions(t *testing.T, namespaces ...string) []question {
 	return all
 }
 
-// checkGatewayRights asks the host for each permission of the gateway's ServiceAccount, and tries with its token each other request. Only
-// the lists above are permitted.
-func checkGatewayRights(t *testing.T) {
-	t.Helper()
+// TestGatewayRights asks the host for each permission of the gateway's ServiceAccount, and tries with its token each other request, at the host and
+// at this server. Only the lists above are permitted: taking over the process that faces the Internet gains nothing else.
+func TestGatewayRights(t *testing.T) {
+	t.Parallel()
 	token, err := node.AsCluster().Token(t.Context(), harness.SystemNamespace, gatewayAccount)
 	if err != nil {
 		t.Fatal(err)
