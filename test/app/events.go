@@ -22,6 +22,8 @@ type eventReport struct {
 	Received json.RawMessage `json:"received"`
 	// Data is the data of the event: JSON as it is, other text as a string, and other bytes in base64.
 	Data any `json:"data,omitempty"`
+	// User is the verified sender of an event to a restricted Service.
+	User string `json:"user,omitempty"`
 }
 
 // isEvent reports whether a request has a CloudEvent in binary or structured mode.
@@ -41,7 +43,7 @@ func (a *app) receive(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	if err := report(a.events, received); err != nil {
+	if err := report(a.events, received, r.Header.Get("Knative-Serving-User")); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
@@ -55,15 +57,15 @@ func (a *app) receive(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// report writes one line.
-func report(out io.Writer, e *event.Event) error {
+// report writes one line about an event of a user.
+func report(out io.Writer, e *event.Event, user string) error {
 	attributes := e.Clone()
 	attributes.DataEncoded = nil
 	received, err := json.Marshal(attributes)
 	if err != nil {
 		return err
 	}
-	line := eventReport{Received: received}
+	line := eventReport{Received: received, User: user}
 	switch data := e.Data(); {
 	case len(data) == 0:
 	case isJSON(e.DataMediaType()) && json.Valid(data):

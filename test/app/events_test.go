@@ -45,6 +45,7 @@ func TestEventsAreReported(t *testing.T) {
 		"bytes":                     {"/", "image/png", "\xff\x00", order, 202, `{"received": {` + attributes + `,"datacontenttype":"image/png"}, "data": "/wA="}`},
 		"bad JSON":                  {"/", "application/json", "{", order, 202, `{"received": {` + attributes + `,"datacontenttype":"application/json"}, "data": "{"}`},
 		"no data":                   {"/", "", "", order, 202, `{"received": {` + attributes + `}}`},
+		"of a user":                 {"/", "", "", map[string]string{"Ce-Specversion": "1.0", "Ce-Id": "1", "Ce-Source": "/shop", "Ce-Type": "order", "Ce-Team": "a", "Knative-Serving-User": "jane"}, 202, `{"received": {` + attributes + `}, "user": "jane"}`},
 		"structured":                {"/", "application/cloudevents+json", `{` + attributes + `,"data":{"n":1}}`, nil, 202, `{"received": {` + attributes + `}, "data": {"n":1}}`},
 		"its answer":                {"/?code=503", "", "", order, 503, `{"received": {` + attributes + `}}`},
 		"without id":                {"/", "", "", map[string]string{"Ce-Specversion": "1.0", "Ce-Source": "/", "Ce-Type": "a"}, 400, ""},

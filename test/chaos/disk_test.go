@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// disk is a filesystem of its own, which can be full or slow.
+// disk is a separate filesystem, which can be full or slow.
 type disk struct{ dir string }
 
 // newDisk mounts a filesystem in a file until the test ends. Without the permission to mount it returns nil.
@@ -65,7 +65,7 @@ func fill(path string, duration time.Duration) error {
 	return os.Remove(path)
 }
 
-// slow blocks all writes for three quarters of some time. A process of its own freezes and thaws the filesystem, so that it does
+// slow blocks all writes for three quarters of some time. A separate process freezes and thaws the filesystem, so that it does
 // not stay frozen if the test is killed.
 func (d *disk) slow(t *testing.T, duration time.Duration) {
 	t.Helper()

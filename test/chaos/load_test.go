@@ -27,9 +27,10 @@ var aspects = []string{"writes answered", "events accepted", "requests answered"
 const (
 	// attemptLimit is the timeout of an operation.
 	attemptLimit = 3 * time.Second
-	// answerLimit is the timeout of a request to a Service. It is long, because a request that its client cancels releases its
-	// place before the application notices.
+	// answerLimit is the timeout of a request to a Service. It is long, because requests wait during faults.
 	answerLimit = time.Minute
+	// canceledAfter is the timeout of some requests to a Service, which usually are canceled while the application handles them.
+	canceledAfter = 15 * time.Millisecond
 	// window is the time after which the load uses new objects, so that the search for a linearization stays short.
 	window = 4 * time.Second
 	// keys is the number of objects in a window.
@@ -70,12 +71,14 @@ func (l *load) start(ctx context.Context) {
 		for name, limit := range limits {
 			for range requesters + int(limit) {
 				client := l.requests()
-				l.each(ctx, 40*time.Millisecond, func() { l.ask(context.WithoutCancel(ctx), client, ns, name, int(limit)) })
+				l.each(ctx, 40*time.Millisecond, func() { l.ask(context.WithoutCancel(ctx), client, ns, name, int(limit), answerLimit) })
 			}
+			client := l.requests()
+			l.each(ctx, 100*time.Millisecond, func() { l.ask(context.WithoutCancel(ctx), client, ns, name, int(limit), canceledAfter) })
 		}
 		for _, kind := range []string{"Broker", "Channel"} {
 			for i := range senders {
-				s := &sender{load: l, namespace: ns, target: ns + "/" + kind, name: fmt.Sprintf("%s/%s/%d", ns, kind, i), client: &http.Client{Timeout: attemptLimit, Transport: &http.Transport{}}}
+				s := &sender{load: l, namespace: ns, target: ns + "/" + kind, name: fmt.Sprintf("%s/%s/%d", ns, kind, i), client: l.events()}
 				l.each(ctx, 100*time.Millisecond, s.next)
 			}
 		}
@@ -214,10 +217,10 @@ func observed(u *unstructured.Unstructured) (namespace, value string, version ui
 	return u.GetNamespace(), value, version, err
 }
 
-// ask sends a request to a Service, and waits for it also when the load ends.
-func (l *load) ask(ctx context.Context, client *http.Client, namespace, name string, limit int) {
+// ask sends a request to a Service, and waits for it, at most for the duration within, also when the load ends.
+func (l *load) ask(ctx context.Context, client *http.Client, namespace, name string, limit int, within time.Duration) {
 	start := l.recorder.now()
-	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, l.hosts[namespace+"/"+name]+"/concurrency?sleep=20ms", http.NoBody)
 	if err != nil {

@@ -147,7 +147,7 @@ func (s *site) settle(t *testing.T, l *load) {
 	l.count(ctx)
 }
 
-// report prints what happened, and fails the test if the history violates a promise.
+// report prints the history, and fails the test if it violates a promise.
 func (s *site) report(t *testing.T, seed uint64, duration time.Duration) {
 	t.Helper()
 	h := &s.recorder.history
@@ -161,7 +161,7 @@ func (s *site) report(t *testing.T, seed uint64, duration time.Duration) {
 		len(h.Operations), len(h.WatchEvents), len(h.Answers), accepted, len(h.Posts), len(h.Attempts), len(h.Faults))
 	fmt.Printf("Recovery from the end of a fault (median, maximum)\n%s\n", h.Recovery(aspects))
 	if min(len(h.Operations), len(h.WatchEvents), len(h.Answers), accepted, len(h.Attempts)) == 0 {
-		t.Error("the load did nothing")
+		t.Error("the load sent no requests")
 	}
 	violations := h.Check()
 	for _, violation := range violations {

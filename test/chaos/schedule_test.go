@@ -17,7 +17,7 @@ type fault struct {
 	longest time.Duration
 	// inject causes the fault for a duration and ends it. choice selects a victim.
 	inject func(t *testing.T, duration time.Duration, choice uint64)
-	// repair does what the environment of the server does after the fault, such as a supervisor. It may be nil.
+	// repair is the reaction of the server's environment to the fault, such as a restart by a supervisor. It may be nil.
 	repair func(t *testing.T)
 }
 

@@ -24,8 +24,8 @@ type installation interface {
 	container(t *testing.T) map[string]any
 	// requests returns a client that reaches the gateway for every host.
 	requests() *http.Client
-	// eventAddress returns the address at which the test reaches the address of a Broker or Channel.
-	eventAddress(url string) string
+	// events returns a client that reaches the addresses of Brokers and Channels.
+	events() *http.Client
 	// sinkAddress is an address of this machine that the server reaches.
 	sinkAddress() string
 	// scrape returns the number of dropped events that the processes of the server counted, and identifies these processes.
@@ -34,8 +34,8 @@ type installation interface {
 	set(ctx context.Context, name string, data map[string]string) error
 }
 
-// site is what the load uses: in each of two namespaces the same Services, Broker, Channel, Triggers and Subscriptions, and in a
-// third namespace the objects whose operations are checked.
+// site has the objects of the load: in each of two namespaces the same Services, Broker, Channel, Triggers and Subscriptions,
+// and in a third namespace the objects whose operations are checked.
 type site struct {
 	installation
 	recorder   *recorder
@@ -91,7 +91,7 @@ func newSite(t *testing.T, i installation, r *recorder, namespaces [3]string) *s
 			s.hosts[ns+"/"+name] = s.url(t, "Service", ns, name, "status", "url")
 		}
 		for _, kind := range []string{"Broker", "Channel"} {
-			s.targets[ns+"/"+kind] = s.eventAddress(s.url(t, kind, ns, "orders", "status", "address", "url"))
+			s.targets[ns+"/"+kind] = s.url(t, kind, ns, "orders", "status", "address", "url")
 		}
 	}
 	return s
@@ -192,7 +192,7 @@ func (s *site) unready(ctx context.Context) ([]string, error) {
 	return all, nil
 }
 
-// ready reports whether an object is ready in its present generation.
+// ready reports whether an object is ready in its current generation.
 func ready(u *unstructured.Unstructured) bool {
 	if observed, found, _ := unstructured.NestedInt64(u.Object, "status", "observedGeneration"); found && observed != u.GetGeneration() {
 		return false

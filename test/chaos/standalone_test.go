@@ -112,7 +112,9 @@ func (s *standalone) requests() *http.Client {
 	}}}
 }
 
-func (s *standalone) eventAddress(url string) string { return url }
+func (s *standalone) events() *http.Client {
+	return &http.Client{Timeout: attemptLimit, Transport: &http.Transport{}}
+}
 
 func (s *standalone) sinkAddress() string { return "127.0.0.1" }
 

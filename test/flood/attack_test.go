@@ -21,7 +21,7 @@ import (
 // flooders are the namespaces of the attackers.
 const flooders = 2
 
-// target is what the attackers know.
+// target has the addresses that the attackers use.
 type target struct {
 	// gateway and broker are host:port, api the URL of the API.
 	gateway, broker string
@@ -67,6 +67,7 @@ func attacks() []attack {
 		{"API: large objects", 8, largeObject},
 		{"API: large objects that are not stored", 16, invalidObject},
 		{"API: watches that are not read", 600, unreadWatch},
+		{"API: lists that are not read", 100, unreadList},
 		{"API: followed logs", 80, followedLog},
 	}
 }
@@ -219,7 +220,7 @@ func brokerStreams(ctx context.Context, a *target, worker int) error {
 	return send(http2, r)
 }
 
-// slowSender sends the beginning of a request, then bytes in small parts with pauses, until the server gives up.
+// slowSender sends the beginning of a request, then bytes in small parts with pauses, until the server closes the connection.
 func slowSender(ctx context.Context, address, beginning string, bytes int) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -359,8 +360,20 @@ func invalidObject(ctx context.Context, a *target, worker int) error {
 	return errors.Join(response.Body.Close(), refusal(response))
 }
 
-// unreadWatch watches by HTTP/1.1, so that each watch has a connection whose buffers fill.
+// unreadWatch watches and does not read the events.
 func unreadWatch(ctx context.Context, a *target, worker int) error {
+	resources := []string{"serving.knative.dev/v1/namespaces/%s/services", "serving.knative.dev/v1/namespaces/%s/revisions", "eventing.knative.dev/v1/namespaces/%s/triggers"}
+	return unread(ctx, a, "/apis/"+fmt.Sprintf(resources[worker%len(resources)], flooder(worker))+"?watch=true", "application/json")
+}
+
+// unreadList lists and does not read the objects, in all encodings.
+func unreadList(ctx context.Context, a *target, worker int) error {
+	accepted := []string{"application/json", "application/yaml", "application/json;as=Table;v=v1;g=meta.k8s.io"}[worker%3]
+	return unread(ctx, a, "/apis/serving.knative.dev/v1/namespaces/"+flooder(worker)+"/services?pretty=1&includeObject=Object", accepted)
+}
+
+// unread sends a request by HTTP/1.1, so that it has a connection whose buffers fill, and reads only the first bytes of the response.
+func unread(ctx context.Context, a *target, path, accepted string) error {
 	config, err := tlsConfig(a.clients)
 	if err != nil {
 		return err
@@ -374,9 +387,7 @@ func unreadWatch(ctx context.Context, a *target, worker int) error {
 		return err
 	}
 	defer conn.Close()
-	resources := []string{"serving.knative.dev/v1/namespaces/%s/services", "serving.knative.dev/v1/namespaces/%s/revisions", "eventing.knative.dev/v1/namespaces/%s/triggers"}
-	path := "/apis/" + fmt.Sprintf(resources[worker%len(resources)], flooder(worker)) + "?watch=true"
-	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\n\r\n", path, base.Host); err != nil {
+	if _, err := fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: %s\r\nAccept: %s\r\n\r\n", path, base.Host, accepted); err != nil {
 		return err
 	}
 	head := make([]byte, 12)

@@ -1,5 +1,5 @@
-// Package flood attacks every entry of a server in a small container at once: its memory must stay below the limit of the
-// container, and a quiet namespace must notice nothing.
+// Package flood attacks every entry of a server in a small container at once: its memory must stay below the limit of the container,
+// and a quiet namespace must not be affected.
 package flood
 
 import (
@@ -27,9 +27,10 @@ import (
 const (
 	// limit is the memory limit of the container in bytes.
 	limit = 512 << 20
-	// warmUpTime and attackTime are the durations of the warm-up and the attack, recoveryTime is the time in which the memory must be
-	// free after it.
-	warmUpTime, attackTime, recoveryTime = 2 * time.Second, 45 * time.Second, 2 * time.Minute
+	// attackTime is the duration of the attack, recoveryTime is the time in which the memory must be free after it.
+	attackTime, recoveryTime = 45 * time.Second, 2 * time.Minute
+	// settledTime is the time for which the memory of the fresh server must not change before the attack.
+	settledTime = 20 * time.Second
 	// tolerance is the percentage by which the memory may exceed its value before the attack.
 	tolerance = 20
 	// sampled is the interval of measurements, quietEvery the minimum interval between two requests and events of the namespace quiet.
@@ -38,8 +39,8 @@ const (
 )
 
 // TestFlood floods a server whose container has 512 MiB. The memory is the resident set size of the server, sampled every 100 ms. The
-// start value is its median over five seconds, after a warm-up in which each attack ran for two seconds: pools, caches and goroutine
-// stacks then have their usual size.
+// start value is its median over five seconds, of the freshly started server that has the objects of the test and no requests yet, once
+// it does not change.
 func TestFlood(t *testing.T) {
 	if os.Getenv("FLOOD") == "" {
 		t.Skip("set FLOOD=1, or run `make flood`")
@@ -63,7 +64,6 @@ func TestFlood(t *testing.T) {
 	watch := newQuietUser(t, a, clients)
 
 	m := measure(t, server.PID())
-	a.attack(t, warmUpTime)
 	m.settle(t)
 	start := m.median(5 * time.Second)
 
@@ -73,7 +73,7 @@ func TestFlood(t *testing.T) {
 	counts := a.attack(t, attackTime)
 	for i, attack := range attacks() {
 		c := &counts[i]
-		t.Logf("%-70s %4d at once: %6d answered, %6d refused with 429 or 503, %6d failed", attack.name, attack.workers, c.answered.Load(), c.refused.Load(), c.failed.Load())
+		t.Logf("%-70s %4d concurrent: %6d answered, %6d refused with 429 or 503, %6d failed", attack.name, attack.workers, c.answered.Load(), c.refused.Load(), c.failed.Load())
 		refused += c.refused.Load()
 	}
 	stop()
@@ -168,15 +168,15 @@ func (m *meter) median(duration time.Duration) int64 {
 // most returns the largest sample of the last duration.
 func (m *meter) most(duration time.Duration) int64 { return slices.Max(append(m.last(duration), 0)) }
 
-// settle waits until the memory does not shrink for ten seconds.
+// settle waits until the memory has not changed for settledTime by more than two percent.
 func (m *meter) settle(t *testing.T) {
 	t.Helper()
-	least, since := m.median(time.Second), time.Now()
+	settled, since := m.median(time.Second), time.Now()
 	poll(t, recoveryTime, func() bool {
-		if now := m.median(time.Second); now < least*98/100 {
-			least, since = now, time.Now()
+		if now := m.median(time.Second); now < settled*98/100 || now > settled*102/100 {
+			settled, since = now, time.Now()
 		}
-		return time.Since(since) > 10*time.Second
+		return time.Since(since) > settledTime
 	})
 }
 

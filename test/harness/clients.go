@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -168,7 +169,7 @@ type Kind struct {
 	spec     map[string]any
 }
 
-// Kinds returns all eight kinds, including Revision, which no user may create.
+// Kinds returns the eight kinds whose objects tests may name as they like, including Revision, which no user may create.
 func Kinds() []Kind {
 	kind := func(group, kind, resource string, spec map[string]any) Kind {
 		gvk := schema.GroupVersionKind{Group: group + ".knative.dev", Version: "v1", Kind: kind}
@@ -190,9 +191,18 @@ func Kinds() []Kind {
 	}
 }
 
+// AllKinds returns all namespaced kinds that can be created with the default settings: the names of DomainMappings are host names.
+func AllKinds() []Kind {
+	return append(Kinds(), Kind{
+		GroupVersionKind: schema.GroupVersionKind{Group: "serving.knative.dev", Version: "v1beta1", Kind: "DomainMapping"},
+		Resource:         "domainmappings",
+		spec:             map[string]any{"ref": map[string]any{"apiVersion": "serving.knative.dev/v1", "kind": "Service", "name": "hello"}},
+	})
+}
+
 // KindOf returns the kind with a name, such as Service.
 func KindOf(name string) Kind {
-	for _, k := range Kinds() {
+	for _, k := range AllKinds() {
 		if k.Kind == name {
 			return k
 		}
@@ -211,8 +221,16 @@ func (k Kind) Object(namespace, name string) *unstructured.Unstructured {
 	u = u.DeepCopy()
 	u.SetGroupVersionKind(k.GroupVersionKind)
 	u.SetNamespace(namespace)
-	u.SetName(name)
+	u.SetName(k.Name(name))
 	return u
+}
+
+// Name returns the name of the object that a test calls name. The name of a DomainMapping is a host name.
+func (k Kind) Name(name string) string {
+	if k.Kind == "DomainMapping" && !strings.Contains(name, ".") {
+		return name + ".example.com"
+	}
+	return name
 }
 
 // Collection returns the path of all objects in a namespace, or in all namespaces if it is empty.
@@ -224,7 +242,9 @@ func (k Kind) Collection(namespace string) string {
 }
 
 // Path returns the path of one object.
-func (k Kind) Path(namespace, name string) string { return k.Collection(namespace) + "/" + name }
+func (k Kind) Path(namespace, name string) string {
+	return k.Collection(namespace) + "/" + k.Name(name)
+}
 
 // StatusPath returns the path of the status of one object.
 func (k Kind) StatusPath(namespace, name string) string { return k.Path(namespace, name) + "/status" }

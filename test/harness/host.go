@@ -149,7 +149,7 @@ func (i *Installation) available(ctx context.Context) error {
 		return errors.New("the server exited")
 	default:
 	}
-	for _, k := range Kinds() {
+	for _, k := range AllKinds() {
 		response, err := i.Admin.Send(ctx, Request{Method: http.MethodGet, Path: k.Collection("") + "?limit=1"})
 		if err != nil {
 			return err

@@ -10,8 +10,11 @@ import (
 	"path/filepath"
 	"text/template"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/certs"
 )
 
 // overlay is an installation from the shipped manifests whose server runs outside the cluster: the Service has
@@ -91,6 +94,24 @@ func (i *Installation) register(root string) error {
 // APIServices is the resource in which the host registers aggregated servers.
 func APIServices() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
+}
+
+// Registrations returns all APIServices of the server.
+func (c *Clients) Registrations(ctx context.Context) ([]unstructured.Unstructured, error) {
+	list, err := c.Dynamic.Resource(APIServices()).List(ctx, metav1.ListOptions{LabelSelector: certs.InjectLabel})
+	if err != nil {
+		return nil, fmt.Errorf("list APIServices: %w", err)
+	}
+	registered := map[string]bool{}
+	for _, item := range list.Items {
+		registered[item.GetName()] = true
+	}
+	for _, k := range AllKinds() {
+		if name := k.Version + "." + k.Group; !registered[name] {
+			return nil, fmt.Errorf("no APIService %s with the label %s exists", name, certs.InjectLabel)
+		}
+	}
+	return list.Items, nil
 }
 
 // apiServiceAvailable fails unless the host reports a group as available.

@@ -29,9 +29,11 @@ func WithToken(config *rest.Config, token string) *rest.Config {
 	return config
 }
 
-// Token returns a token of a ServiceAccount.
-func (c *Cluster) Token(ctx context.Context, namespace, name string) (string, error) {
-	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To(int64(tokenLifetime.Seconds()))}}
+// Token returns a token of a ServiceAccount for audiences, by default the host's API.
+func (c *Cluster) Token(ctx context.Context, namespace, name string, audiences ...string) (string, error) {
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		Audiences: audiences, ExpirationSeconds: ptr.To(int64(tokenLifetime.Seconds())),
+	}}
 	response, err := c.Host.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, request, metav1.CreateOptions{})
 	if err != nil {
 		return "", err

@@ -41,8 +41,9 @@ type Node struct {
 	// Admin and Host are clients of the administrator: for served kinds and dynamic requests, and for core kinds.
 	Admin *Clients             `json:"-"`
 	Host  kubernetes.Interface `json:"-"`
-	// Gateway is the address of the gateway for clients outside the cluster.
-	Gateway string `json:"-"`
+	// Gateway is the address of the gateway for clients outside the cluster, GatewayTLS the one for HTTPS.
+	Gateway    string `json:"-"`
+	GatewayTLS string `json:"-"`
 }
 
 // ErrNoNode is returned if nodeVariable is not set.
@@ -65,7 +66,7 @@ func (n *Node) FindGateway(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("find gateway: %w", err)
 	}
-	n.Gateway = net.JoinHostPort(n.Address, strconv.Itoa(int(nodePort(service))))
+	n.Gateway, n.GatewayTLS = n.nodePort(service, 80), n.nodePort(service, 443)
 	return nil
 }
 
@@ -92,14 +93,14 @@ func OpenBareNode() (*Node, error) {
 	return n, nil
 }
 
-// nodePort returns the node port of port 80 of a Service.
-func nodePort(service *corev1.Service) int32 {
+// nodePort returns the address of a port of a Service for clients outside the cluster, or "" if the Service does not have that port.
+func (n *Node) nodePort(service *corev1.Service, number int32) string {
 	for _, port := range service.Spec.Ports {
-		if port.Port == 80 {
-			return port.NodePort
+		if port.Port == number {
+			return net.JoinHostPort(n.Address, strconv.Itoa(int(port.NodePort)))
 		}
 	}
-	return 0
+	return ""
 }
 
 // HTTPClient returns a client that connects to the gateway for all host names, as if DNS resolved them to its address.

@@ -84,11 +84,15 @@ spec:
 // object reads a Knative object or a Pod by a name such as trigger/orders.
 func (s *Space) object(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 	kind, name, _ := strings.Cut(name, "/")
-	resource := schema.GroupVersionResource{Version: "v1", Resource: "pods"}
-	for _, k := range Kinds() {
-		if strings.EqualFold(k.Kind, kind) {
-			resource = k.GVR()
-		}
+	resources := map[string]schema.GroupVersionResource{
+		"pod": {Version: "v1", Resource: "pods"}, "eventpolicy": {Group: "eventing.knative.dev", Version: "v1alpha1", Resource: "eventpolicies"},
+	}
+	for _, k := range AllKinds() {
+		resources[strings.ToLower(k.Kind)] = k.GVR()
+	}
+	resource, found := resources[kind]
+	if !found {
+		return nil, fmt.Errorf("the kind of %s/%s is unknown", kind, name)
 	}
 	return s.Node.Admin.Dynamic.Resource(resource).Namespace(s.Name).Get(ctx, name, metav1.GetOptions{})
 }

@@ -14,6 +14,7 @@ import (
 	"regexp"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -151,6 +152,29 @@ func (p *Process) snapshot() (log string, changed <-chan struct{}) {
 // PID returns the program's process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
+// tick is the unit of CPU time in /proc.
+const tick = 10 * time.Millisecond
+
+// CPUTime returns the CPU time of the program so far, without its children (proc_pid_stat(5), utime and stime).
+func (p *Process) CPUTime(t testing.TB) time.Duration {
+	t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The fields after the name, which may contain spaces, start with the third.
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	var ticks int64
+	for _, field := range []int{14, 15} {
+		n, err := strconv.ParseInt(fields[field-3], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * tick
+}
+
 // Exited returns a channel that is closed when the program has exited.
 func (p *Process) Exited() <-chan struct{} { return p.exited }
 
@@ -254,7 +278,7 @@ func StartStandaloneBy(wrapper []string, dataDir string, args ...string) (*Stand
 	if err != nil {
 		return nil, err
 	}
-	command := slices.Concat(wrapper, []string{binary, "standalone", "--data-dir", dataDir, "--secure-port", "0", "--gateway-port", "0", "--broker-port", "0"}, args)
+	command := slices.Concat(wrapper, []string{binary, "standalone", "--data-dir", dataDir, "--secure-port", "0", "--gateway-port", "0", "--gateway-tls-port", "0", "--broker-port", "0", "--broker-tls-port", "0"}, args)
 	process, err := StartProcess(nil, command[0], command[1:]...)
 	if err != nil {
 		return nil, err

@@ -135,13 +135,13 @@ type Subscriber struct {
 	requests   int            // guarded by mu; all requests
 	deliveries []Delivery     // guarded by mu; the first ones
 	waits      []*arrival     // guarded by mu
-	changed    chan struct{}  // guarded by mu; closed and replaced when a request comes
+	changed    chan struct{}  // guarded by mu; closed and replaced when a request arrives
 }
 
 // arrival is a set of events that a test waits for.
 type arrival struct {
 	missing map[string]bool // ids that have not been received
-	count   int             // how many different ids must have been
+	count   int             // the number of different ids that must have been received
 	done    chan struct{}
 }
 
@@ -245,7 +245,7 @@ func (s *Subscriber) Requests() int {
 	return s.requests
 }
 
-// Received returns how often each event was received, more than once for duplicates.
+// Received returns the number of times that each event was received, more than one for duplicates.
 func (s *Subscriber) Received() map[string]int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

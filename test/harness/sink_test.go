@@ -80,10 +80,10 @@ func TestSinkWaits(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := s.Await(ended, 1); !errors.Is(err, context.Canceled) {
-		t.Errorf("waiting for an event that does not come: %v, want %v", err, context.Canceled)
+		t.Errorf("waiting for an event that does not arrive: %v, want %v", err, context.Canceled)
 	}
 	if err := s.AwaitAll(ended, []string{"a"}); err == nil || !strings.Contains(err.Error(), "1 are missing, such as a (after 0 attempts)") {
-		t.Errorf("waiting for an event that does not come: %v, want an error that names it", err)
+		t.Errorf("waiting for an event that does not arrive: %v, want an error that names it", err)
 	}
 	arrived := make(chan error, 1)
 	go func() { arrived <- errors.Join(s.AwaitAll(t.Context(), []string{"a", "b"}), s.Await(t.Context(), 2)) }()

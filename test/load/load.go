@@ -1,5 +1,4 @@
-// Package load generates floods of requests in a process of their own, and compares what one client measures with and without
-// a flood.
+// Package load generates floods of requests in a separate process, and compares the measurements of a client with and without a flood.
 package load
 
 import (
@@ -8,16 +7,20 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -76,7 +79,7 @@ func (l *Load) generate() {
 			}
 		})
 	}
-	_, _ = io.Copy(io.Discard, os.Stdin) // any end of it is the end
+	_, _ = io.Copy(io.Discard, os.Stdin) // an error ends it as well
 	cancel()
 	clients.Wait()
 	answers := map[int]int64{}
@@ -125,15 +128,19 @@ func (l *Load) Do(ctx context.Context, client *http.Client, want int) error {
 	return err
 }
 
-// Start generates the load in another process until stop, which returns the number of responses by status code. The process
-// has the lowest priority: it stands for clients on other machines, which do not use the processors of the server.
+// Start generates the load in another process until stop, which returns the number of responses by status code. The process has
+// the lowest priority: it stands for clients on other machines, which do not use the processors of the server. Its nice value
+// only counts among the processes of its session if the kernel groups processes by session (autogroup in sched(7)), so it gets
+// its own session, whose group has the same nice value.
 func (l *Load) Start(t testing.TB) (stop func() string) {
 	t.Helper()
 	text, err := json.Marshal(l)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.CommandContext(t.Context(), "nice", "-n", "19", os.Args[0])
+	const nice = "19"
+	cmd := exec.CommandContext(t.Context(), "nice", "-n", nice, os.Args[0])
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Env = append(os.Environ(), variable+"="+string(text))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, os.Stderr
@@ -143,6 +150,10 @@ func (l *Load) Start(t testing.TB) (stop func() string) {
 	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
+	}
+	group := filepath.Join("/proc", strconv.Itoa(cmd.Process.Pid), "autogroup")
+	if err := os.WriteFile(group, []byte(nice), 0o600); err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("lower the priority of the flood: %v", err)
 	}
 	return func() string {
 		input.Close()
@@ -216,7 +227,7 @@ func measure(t testing.TB, duration time.Duration, do func() error) (took []time
 	for end := time.Now().Add(duration); time.Now().Before(end); <-ticker.C {
 		begin := time.Now()
 		if err := do(); err != nil {
-			t.Errorf("of the tenant that does nothing wrong: %v", err)
+			t.Errorf("request of the quiet tenant: %v", err)
 		}
 		took = append(took, time.Since(begin))
 	}

@@ -19,7 +19,7 @@ func TestPercentiles(t *testing.T) {
 	}
 }
 
-// TestMedians checks that one bad window does not decide, and that two of three do.
+// TestMedians checks that one bad window does not determine the result, and that two of three do.
 func TestMedians(t *testing.T) {
 	good, bad := Latency{P50: 1, P95: 2, P99: 3}, Latency{P50: 10, P95: 20, P99: 30}
 	for _, test := range []struct {

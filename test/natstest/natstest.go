@@ -1,5 +1,5 @@
-// Package natstest runs NATS servers with JetStream as processes of their own on loopback, for tests: one node or a
-// cluster, plain or with TLS and credentials, to be killed and started again.
+// Package natstest runs NATS servers with JetStream as separate processes on loopback, for tests: one node or a
+// cluster, plain or with TLS and credentials. Tests can kill and restart them.
 package natstest
 
 import (
@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -31,13 +30,13 @@ const (
 type Options struct {
 	// Nodes is their number, 0 for 1. Several form a cluster.
 	Nodes int
-	// Config is put into each server's configuration file, such as "max_payload: 2MB".
+	// Config is added to each server's configuration file, such as "max_payload: 2MB".
 	Config string
-	// CertFile, KeyFile and CAFile have clients authenticate each other by TLS.
+	// CertFile, KeyFile and CAFile enable mutual TLS of clients and servers.
 	CertFile, KeyFile, CAFile string
 	// ConnectOptions are for the connection that waits for the servers.
 	ConnectOptions []nats.Option
-	// NoJetStream leaves JetStream out.
+	// NoJetStream disables JetStream.
 	NoJetStream bool
 }
 
@@ -60,7 +59,7 @@ type Node struct {
 	done    chan struct{}
 }
 
-// binary is the server, built once per process that tests.
+// binary is the server, built once per test process.
 var binary = sync.OnceValues(func() (string, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -70,7 +69,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	// The name of its own lets several tests build at the same time; the last one stays.
+	// A separate name allows several tests to build at the same time; the last one stays.
 	path := filepath.Join(dir, "nats-server")
 	building := fmt.Sprintf("%s.%d", path, os.Getpid())
 	out, err := exec.Command("go", "build", "-o", building, "github.com/nats-io/nats-server/v2").CombinedOutput()
@@ -80,7 +79,7 @@ var binary = sync.OnceValues(func() (string, error) {
 	return path, os.Rename(building, path)
 })
 
-// Start runs servers until the test ends, and waits until JetStream takes streams.
+// Start runs servers until the test ends, and waits until JetStream accepts streams.
 func Start(t testing.TB, o Options) *Servers {
 	t.Helper()
 	bin, err := binary()
@@ -134,7 +133,7 @@ func (s *Servers) URL() string {
 	return strings.Join(urls, ",")
 }
 
-// Wait waits until all running servers are there and JetStream works.
+// Wait waits until all running servers respond and JetStream works.
 func (s *Servers) Wait() {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
@@ -147,7 +146,7 @@ func (s *Servers) Wait() {
 		select {
 		case <-time.After(pollEvery):
 		case <-ctx.Done():
-			s.t.Fatalf("NATS servers do not come up: %v", err)
+			s.t.Fatalf("NATS servers do not become ready: %v", err)
 		}
 	}
 }
@@ -174,18 +173,18 @@ func (s *Servers) try(ctx context.Context) error {
 	return js.DeleteStream(ctx, "natstest")
 }
 
-// Kill ends the node as a crash does (SIGKILL). It is no error if it does not run.
+// Kill ends the node like a crash (SIGKILL). It does nothing if the node does not run.
 func (n *Node) Kill() {
 	if n.cmd == nil {
 		return
 	}
-	// It may have ended by itself.
+	// It may have exited already.
 	_ = n.cmd.Process.Kill()
 	<-n.done
 	n.cmd = nil
 }
 
-// Restart starts a node that was killed, on the same port and store. Servers.Wait waits until it runs.
+// Restart starts a killed node on the same port and store. Servers.Wait waits until it runs.
 func (n *Node) Restart() {
 	n.servers.t.Helper()
 	bin, err := binary()
@@ -210,7 +209,7 @@ func (n *Node) run(bin string) (*exec.Cmd, chan struct{}) {
 	}
 	done := make(chan struct{})
 	go func() {
-		// How it ended does not matter: it was killed.
+		// The error only reports the signal that killed it.
 		_ = cmd.Wait()
 		close(done)
 	}()
@@ -220,15 +219,13 @@ func (n *Node) run(bin string) (*exec.Cmd, chan struct{}) {
 // ports returns different ports of loopback that are free.
 func ports(t testing.TB, n int) []string {
 	t.Helper()
-	var free []string
-	for len(free) < n {
+	free := make([]string, 0, n)
+	for range n {
 		found, err := port.Stable()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text := strconv.Itoa(found); !slices.Contains(free, text) {
-			free = append(free, text)
-		}
+		free = append(free, strconv.Itoa(found))
 	}
 	return free
 }

@@ -7,15 +7,32 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"path/filepath"
 	"strconv"
+	"sync"
+	"syscall"
 )
 
-// firstPort is the first port that Stable considers.
-const firstPort = 10000
+const (
+	// firstPort is the first port that Stable considers.
+	firstPort = 10000
+	// attempts is the number of ports that Stable tries.
+	attempts = 100
+)
 
-// Stable returns a free port of the loopback address that stays free until a server listens on it. The kernel assigns other
-// ports to clients: a client that repeatedly connects to such a port while it is closed is eventually assigned that port
-// itself, connects to itself, and blocks the port.
+// errReserved is returned for a port that another call of Stable returned, in any process that still runs.
+var errReserved = errors.New("the port is reserved")
+
+// reserved are the locks of the ports of this process. The kernel releases them when the process exits.
+var reserved struct {
+	mu    sync.Mutex
+	locks []*os.File
+}
+
+// Stable returns a free port of the loopback address that stays free until a server listens on it. No other call returns it while this
+// process runs: packages that are tested at the same time get different ports. The kernel assigns other ports to clients: a client
+// that repeatedly connects to such a port while it is closed is eventually assigned that port itself, connects to itself, and
+// blocks the port.
 func Stable() (int, error) {
 	content, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err != nil {
@@ -26,16 +43,49 @@ func Stable() (int, error) {
 		return 0, fmt.Errorf("reading the range of ports for clients: %w", err)
 	}
 	if first <= firstPort {
-		return 0, fmt.Errorf("clients get ports from %d, and none is left from %d", first, firstPort)
+		return 0, fmt.Errorf("clients get ports from %d, and no port is free from %d", first, firstPort)
 	}
 	var errs []error
-	for range 10 {
+	for range attempts {
 		port := firstPort + rand.IntN(first-firstPort)
-		listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			return port, listener.Close()
+		if err := try(directory(), port); err != nil {
+			errs = append(errs, fmt.Errorf("port %d: %w", port, err))
+			continue
 		}
-		errs = append(errs, err)
+		return port, nil
 	}
 	return 0, errors.Join(errs...)
+}
+
+// directory returns the directory of the lock files. The clusters of hack/cluster lock their ports there too.
+func directory() string {
+	return filepath.Join(os.TempDir(), "knative-apiserver-ports-"+strconv.Itoa(os.Getuid()))
+}
+
+// try reserves a port by a lock file in a directory, if it is free. The files remain, because a lock on a deleted file excludes no process.
+func try(dir string, port int) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	file, err := os.OpenFile(filepath.Join(dir, strconv.Itoa(port)), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			err = errReserved
+		}
+		return errors.Join(err, file.Close())
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err == nil {
+		err = listener.Close()
+	}
+	if err != nil {
+		return errors.Join(err, file.Close())
+	}
+	reserved.mu.Lock()
+	defer reserved.mu.Unlock()
+	reserved.locks = append(reserved.locks, file)
+	return nil
 }

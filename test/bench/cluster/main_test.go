@@ -99,7 +99,7 @@ func gone(ctx context.Context, namespace string) error {
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
-	return errors.Join(fmt.Errorf("namespace %s is still there", namespace), err)
+	return errors.Join(fmt.Errorf("namespace %s still exists", namespace), err)
 }
 
 // await waits until probe succeeds.

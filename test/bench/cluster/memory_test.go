@@ -55,7 +55,7 @@ func idle(b *testing.B, namespace string, from, to int) {
 // installed returns the memory of all replicas in bytes.
 func installed(b *testing.B) float64 {
 	b.Helper()
-	pods, err := node.ServerPods(b.Context())
+	pods, err := node.ReplicaPods(b.Context())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -96,7 +96,7 @@ func scale(ctx context.Context, namespace, name string) error {
 // awaitNoPods waits until a namespace has no Pod.
 func awaitNoPods(b *testing.B, namespace string) {
 	b.Helper()
-	await(b, "all Pods are gone", func() error {
+	await(b, "no Pods remain", func() error {
 		pods, err := node.Host.CoreV1().Pods(namespace).List(b.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err

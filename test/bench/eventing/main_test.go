@@ -81,9 +81,9 @@ type server struct {
 	*harness.Clients
 }
 
-func start(b *testing.B) *server {
+func start(b *testing.B, args ...string) *server {
 	b.Helper()
-	standalone := harness.RunStandalone(b, filepath.Join(b.TempDir(), "data"))
+	standalone := harness.RunStandalone(b, filepath.Join(b.TempDir(), "data"), args...)
 	clients, err := harness.ClientsOf(standalone.Kubeconfig)
 	if err != nil {
 		b.Fatal(err)

@@ -5,7 +5,6 @@ import (
 	"os"
 	"regexp"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -86,27 +85,4 @@ func memoryOf(b *testing.B, pid int) memory {
 		b.Fatalf("no resident memory in %s", status)
 	}
 	return m
-}
-
-// tick is the unit of CPU time in /proc.
-const tick = 10 * time.Millisecond
-
-// cpuTime returns the CPU time of a process so far (proc_pid_stat(5), utime and stime).
-func cpuTime(b *testing.B, pid int) time.Duration {
-	b.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
-	// The fields after the name, which may contain spaces, start with the third.
-	fields := strings.Fields(string(stat[strings.LastIndexByte(string(stat), ')')+1:]))
-	var ticks int64
-	for _, field := range []int{14, 15} {
-		n, err := strconv.ParseInt(fields[field-3], 10, 64)
-		if err != nil {
-			b.Fatal(err)
-		}
-		ticks += n
-	}
-	return time.Duration(ticks) * tick
 }

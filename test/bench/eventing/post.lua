@@ -1,6 +1,6 @@
 -- Posts CloudEvents of 1 KiB in binary mode, each with an id of its own: RUN-0, RUN-1, ...
 --
--- Usage: wrk -s post.lua URL -- RUN TYPE THREADS
+-- Usage: wrk -s post.lua URL -- RUN TYPE THREADS [HEADER-LINE ...]
 
 local threads = 0
 
@@ -15,7 +15,11 @@ function init(args)
   head = "POST " .. wrk.path .. " HTTP/1.1\r\nHost: " .. wrk.headers["Host"] ..
     "\r\nContent-Type: application/json\r\nContent-Length: " .. #data ..
     "\r\nCe-Specversion: 1.0\r\nCe-Source: /bench\r\nCe-Type: " .. args[2] .. "\r\nCe-Id: " .. args[1] .. "-"
-  tail = "\r\n\r\n" .. data
+  tail = "\r\n"
+  for i = 4, #args do
+    tail = tail .. args[i] .. "\r\n"
+  end
+  tail = tail .. "\r\n" .. data
 end
 
 function request()

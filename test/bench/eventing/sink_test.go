@@ -225,7 +225,7 @@ func (p *sinkProcess) get(b *testing.B, path string) *received {
 // drained waits until each of the first subscribers has received as many events as were accepted.
 func (p *sinkProcess) drained(b *testing.B, subscribers int, accepted int64) *received {
 	b.Helper()
-	// A backlog of a whole window may be left.
+	// A backlog of a whole window may remain.
 	ctx, cancel := context.WithTimeout(b.Context(), 10*window)
 	defer cancel()
 	var figures *received
@@ -242,7 +242,7 @@ func (p *sinkProcess) drained(b *testing.B, subscribers int, accepted int64) *re
 		b.Fatalf("waiting until all accepted events are delivered: %v", err)
 	}
 	if figures.Stray > 0 {
-		b.Fatalf("%d requests came that no subscriber should have got", figures.Stray)
+		b.Fatalf("%d unexpected requests arrived", figures.Stray)
 	}
 	return figures
 }

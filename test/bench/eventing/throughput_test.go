@@ -23,16 +23,16 @@ func (f flow) events(subscribers int) float64 {
 	return min(f.accepted, f.delivered/float64(subscribers))
 }
 
-// flowOf measures a broker with a number of matching Triggers. It returns once all accepted events are delivered, and fails if
+// flowOf measures a broker with a number of matching Triggers. fields are lines of each request's header. It returns once all accepted events are delivered, and fails if
 // one never is.
-func flowOf(b *testing.B, s *server, address string, matching int) flow {
+func flowOf(b *testing.B, s *server, address string, matching int, fields ...string) flow {
 	b.Helper()
 	run := subscribers.begin(b)
-	subscribers.drained(b, matching, send(b, address, run, warmUp).wait(b).accepted)
+	subscribers.drained(b, matching, send(b, address, run, warmUp, fields...).wait(b).accepted)
 
 	run = subscribers.begin(b)
-	began, busy := time.Now(), cpuTime(b, s.PID())
-	sending := send(b, address, run, window)
+	began, busy := time.Now(), s.CPUTime(b)
+	sending := send(b, address, run, window, fields...)
 	from, fromTime := deliveredBy(b, began.Add(warmUp/2))
 	to, toTime := deliveredBy(b, began.Add(window-warmUp/4))
 	sent := sending.wait(b)
@@ -44,7 +44,7 @@ func flowOf(b *testing.B, s *server, address string, matching int) flow {
 		accepted:   sent.rate(),
 		delivered:  float64(to-from) / toTime.Sub(fromTime).Seconds(),
 		duplicates: 100 * float64(received.duplicates()) / float64(received.total()),
-		cost:       (cpuTime(b, s.PID()) - busy) / time.Duration(sent.accepted),
+		cost:       (s.CPUTime(b) - busy) / time.Duration(sent.accepted),
 	}
 }
 

@@ -16,7 +16,8 @@ import (
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 )
 
-const namespace = "default"
+// namespace and brokerName are the names of the Broker of a benchmark.
+const namespace, brokerName = "default", "bench"
 
 func newBroker(name string) *eventingv1.Broker {
 	return &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -38,7 +39,6 @@ func newTrigger(broker, name, ofType, subscriber string) *eventingv1.Trigger {
 // Broker's address.
 func (s *server) broker(b *testing.B, triggers, matching int) string {
 	b.Helper()
-	const name = "bench"
 	all := make([]*eventingv1.Trigger, triggers)
 	for i := range all {
 		ofType, subscriber := eventType, ""
@@ -47,12 +47,12 @@ func (s *server) broker(b *testing.B, triggers, matching int) string {
 		} else {
 			ofType, subscriber = fmt.Sprintf("%s.other-%d", eventType, i), subscribers.url+"/none"
 		}
-		all[i] = newTrigger(name, fmt.Sprintf("%s-%d", name, i), ofType, subscriber)
+		all[i] = newTrigger(brokerName, fmt.Sprintf("%s-%d", brokerName, i), ofType, subscriber)
 	}
 	brokers := s.Knative.EventingV1().Brokers(namespace)
-	create(b, brokers, []*eventingv1.Broker{newBroker(name)})
+	create(b, brokers, []*eventingv1.Broker{newBroker(brokerName)})
 	create(b, s.Knative.EventingV1().Triggers(namespace), all)
-	broker, err := brokers.Get(b.Context(), name, metav1.GetOptions{})
+	broker, err := brokers.Get(b.Context(), brokerName, metav1.GetOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -32,12 +32,13 @@ type sending struct {
 	out bytes.Buffer
 }
 
-// send starts to post events to url as fast as they are answered.
-func send(b *testing.B, url, run string, duration time.Duration) *sending {
+// send starts to post events to url as fast as they are answered. fields are lines of each request's header.
+func send(b *testing.B, url, run string, duration time.Duration, fields ...string) *sending {
 	b.Helper()
 	s := &sending{}
 	s.cmd = exec.CommandContext(b.Context(), wrk, "-t", strconv.Itoa(threads), "-c", strconv.Itoa(connections),
 		"--timeout", "30s", "-d", seconds(duration)+"s", "-s", "post.lua", url, "--", run, eventType, strconv.Itoa(threads))
+	s.cmd.Args = append(s.cmd.Args, fields...)
 	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.out
 	if err := s.cmd.Start(); err != nil {
 		b.Fatal(err)

@@ -30,7 +30,7 @@ import (
 
 const namespace = "default"
 
-// config allows an initial scale of zero.
+// config allows an initial scale of zero, and HTTPS.
 const config = `
 apiVersion: v1
 kind: ConfigMap
@@ -38,7 +38,17 @@ metadata:
   name: config-autoscaler
 data:
   allow-zero-initial-scale: "true"
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: config-network
+data:
+  external-domain-tls: Enabled
 `
+
+// disableTLS is the annotation of a Service without HTTPS.
+const disableTLS = "networking.knative.dev/disable-external-domain-tls"
 
 var (
 	server  *harness.Standalone
@@ -48,6 +58,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if os.Getenv(bareTLSVariable) != "" {
+		fmt.Fprintln(os.Stderr, serveBareTLS())
+		os.Exit(1)
+	}
 	flag.Parse()
 	if flag.Lookup("test.bench").Value.String() == "" {
 		// This package has no tests; without benchmarks no server is started.
@@ -70,11 +84,12 @@ func run(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	configDir := filepath.Join(dir, "config")
-	if err := errors.Join(os.Mkdir(configDir, 0o755), os.WriteFile(filepath.Join(configDir, "settings.yaml"), []byte(config), 0o600)); err != nil {
+	configDir, tokens := filepath.Join(dir, "config"), filepath.Join(dir, "tokens.csv")
+	if err := errors.Join(os.Mkdir(configDir, 0o755), os.WriteFile(filepath.Join(configDir, "settings.yaml"), []byte(config), 0o600),
+		os.WriteFile(tokens, []byte(caller), 0o600)); err != nil {
 		return 0, err
 	}
-	if server, err = harness.StartStandalone(filepath.Join(dir, "data"), "--config-dir", configDir); err != nil {
+	if server, err = harness.StartStandalone(filepath.Join(dir, "data"), "--config-dir", configDir, "--token-auth-file", tokens); err != nil {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
@@ -84,11 +99,11 @@ func run(m *testing.M) (code int, err error) {
 	return m.Run(), nil
 }
 
-// service is a Service that runs the sample application, with an initial scale.
+// service is a Service that runs the sample application, with an initial scale and without HTTPS.
 func service(b *testing.B, name string, initialScale int) *servingv1.Service {
 	b.Helper()
 	return &servingv1.Service{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{disableTLS: "true"}},
 		Spec: servingv1.ServiceSpec{ConfigurationSpec: servingv1.ConfigurationSpec{Template: servingv1.RevisionTemplateSpec{
 			ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{servingv1.InitialScaleAnnotationKey: strconv.Itoa(initialScale)}},
 			Spec: servingv1.RevisionSpec{PodSpec: corev1.PodSpec{Containers: []corev1.Container{{

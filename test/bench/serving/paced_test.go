@@ -32,8 +32,8 @@ func BenchmarkPacedLatency(b *testing.B) {
 		through := gateway(b)
 		var added, directs []time.Duration
 		for range rounds {
-			without := paced(b, direct, host)
-			with := paced(b, through, host)
+			without := p99(paced(b, direct, host, ""))
+			with := p99(paced(b, through, host, ""))
 			directs = append(directs, without)
 			added = append(added, with-without)
 		}
@@ -42,8 +42,11 @@ func BenchmarkPacedLatency(b *testing.B) {
 	})
 }
 
-// paced returns the 99th percentile of the time from the scheduled time of a request to its response.
-func paced(b *testing.B, address, host string) time.Duration {
+func p50(sorted []time.Duration) time.Duration { return sorted[len(sorted)/2] }
+func p99(sorted []time.Duration) time.Duration { return sorted[len(sorted)*99/100] }
+
+// paced returns the times from the scheduled time of a request to its response, sorted. fields are lines of the request's header.
+func paced(b *testing.B, address, host, fields string) []time.Duration {
 	b.Helper()
 	u, err := url.Parse(address)
 	if err != nil {
@@ -58,7 +61,7 @@ func paced(b *testing.B, address, host string) time.Duration {
 	var running sync.WaitGroup
 	for i := range pacedConnections {
 		running.Go(func() {
-			mine, err := sender(ctx, u.Host, host, begin.Add(interval*time.Duration(i)/pacedConnections), interval)
+			mine, err := sender(ctx, u.Host, "GET / HTTP/1.1\r\nHost: "+host+"\r\n"+fields+"\r\n", begin.Add(interval*time.Duration(i)/pacedConnections), interval)
 			if err != nil {
 				cancel(err)
 				return
@@ -73,25 +76,24 @@ func paced(b *testing.B, address, host string) time.Duration {
 		b.Fatal(err)
 	}
 	slices.Sort(latencies)
-	return latencies[len(latencies)*99/100]
+	return latencies
 }
 
 // sender sends a request over one connection at each of its times and returns the response times.
-func sender(ctx context.Context, address, host string, first time.Time, interval time.Duration) ([]time.Duration, error) {
+func sender(ctx context.Context, address, request string, first time.Time, interval time.Duration) ([]time.Duration, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
 	reader := bufio.NewReader(conn)
-	request := []byte("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n")
 	count := int(pacedTime / interval)
 	latencies := make([]time.Duration, 0, count)
 	for i := range count {
 		due := first.Add(time.Duration(i) * interval)
 		//nolint:forbidigo // The load generator's clock.
 		time.Sleep(time.Until(due))
-		if _, err := conn.Write(request); err != nil {
+		if _, err := io.WriteString(conn, request); err != nil {
 			return nil, err
 		}
 		response, err := http.ReadResponse(reader, nil)

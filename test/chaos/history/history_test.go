@@ -96,8 +96,15 @@ func TestBadHistories(t *testing.T) {
 		"an event out of order":            {func(h *History) { h.Attempts[4].Start = 11 }, "before 2 was settled"},
 		"an event before a delivered one":  {func(h *History) { h.Attempts[0].Start = 13; h.Attempts[5].Start = 20 }, "before 1 was settled"},
 		"a drop that is not counted":       {func(h *History) { h.Scrapes[2].Dropped = 0 }, "counted 0"},
-		"content of another namespace":     {func(h *History) { h.Origins[0].Got = "b" }, "content of namespace"},
-		"an object that is not ready":      {func(h *History) { h.Unready = []string{"a/one"} }, "not ready"},
+		"a drop that is not counted, after one that was counted twice": {func(h *History) {
+			h.Scrapes = append([]Scrape{{Processes: "p", Start: 1, End: 2}}, h.Scrapes...)
+			for i := range h.Scrapes[1:] {
+				h.Scrapes[1+i].Dropped = 1
+			}
+		}, "counted 0 dropped events after"},
+		"a counter that vanished":      {func(h *History) { h.Scrapes[1].Dropped = 2; h.Scrapes[2].Dropped = 1; h.Scrapes[0].Dropped = 0 }, "counted 1 dropped events at"},
+		"content of another namespace": {func(h *History) { h.Origins[0].Got = "b" }, "content of namespace"},
+		"an object that is not ready":  {func(h *History) { h.Unready = []string{"a/one"} }, "not ready"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := good()

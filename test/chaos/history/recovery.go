@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// recoveredAt returns when the first probe of an aspect succeeded that started after a time.
+// recoveredAt returns the time at which the first probe of an aspect succeeded that started after a time.
 func (h *History) recoveredAt(aspect string, after Time) (at Time, ok bool) {
 	for _, s := range h.Successes {
 		if s.Aspect == aspect && s.Start >= after && (!ok || s.End < at) {
@@ -48,7 +48,7 @@ func (h *History) Recovery(aspects []string) string {
 	return table.String()
 }
 
-// summary describes recovery times as "median, maximum". A fault without recovery is noted.
+// summary describes recovery times as "median, maximum". A fault without recovery is marked.
 func summary(times []Time, faults int) string {
 	if len(times) == 0 {
 		return "never"

@@ -1,0 +1,52 @@
+package eventing
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// BenchmarkTrace measures events per second with records of what happened to each event (--trace-retention), and without. No record may be
+// dropped.
+func BenchmarkTrace(b *testing.B) {
+	once(b, func() {
+		untraced, traced := start(b, "--trace-retention=0"), start(b)
+		toUntraced, toTraced := untraced.broker(b, 1, 1), traced.broker(b, 1, 1)
+		var withouts, withs, ratios, withoutCosts, withCosts []float64
+		for range rounds {
+			without, with := flowOf(b, untraced, toUntraced, 1), flowOf(b, traced, toTraced, 1)
+			withouts, withs = append(withouts, without.events(1)), append(withs, with.events(1))
+			ratios = append(ratios, 100*with.events(1)/without.events(1))
+			withoutCosts, withCosts = append(withoutCosts, microseconds(without.cost)), append(withCosts, microseconds(with.cost))
+		}
+		if recorded, dropped := traced.metric(b, "knative_eventing_trace_records_total"), traced.metric(b, "knative_eventing_trace_dropped_total"); recorded == 0 || dropped > 0 {
+			b.Errorf("%.0f records were written, %.0f dropped", recorded, dropped)
+		}
+		b.ReportMetric(median(withouts), "untraced-events/s")
+		b.ReportMetric(median(withs), "traced-events/s")
+		b.ReportMetric(median(ratios), "traced-%-of-untraced")
+		b.ReportMetric(median(withoutCosts), "untraced-server-cpu-µs/event")
+		b.ReportMetric(median(withCosts), "traced-server-cpu-µs/event")
+	})
+}
+
+// metric returns the sum of all values of a metric.
+func (s *server) metric(b *testing.B, name string) (sum float64) {
+	b.Helper()
+	r := s.Do(b, harness.Request{Method: http.MethodGet, Path: "/metrics", Accept: "text/plain"})
+	for line := range strings.Lines(string(r.Body)) {
+		fields := strings.Fields(line)
+		if len(fields) != 2 || fields[0] != name && !strings.HasPrefix(fields[0], name+"{") {
+			continue
+		}
+		value, err := strconv.ParseFloat(fields[1], 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		sum += value
+	}
+	return sum
+}
