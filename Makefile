@@ -35,7 +35,7 @@ build: ## Build bin/knative-apiserver
 
 # The image runs as an unprivileged user on a read-only root. Its date, like the program's, is the commit's.
 IMAGE_FLAGS = --binary bin/image/knative-apiserver --title knative-apiserver --version '$(VERSION)' \
-	--revision '$(COMMIT)' --created '$(BUILD_DATE)' --port 8443,8080,8081,8082,8444
+	--revision '$(COMMIT)' --created '$(BUILD_DATE)' --port 8443,8080,8445,8081,8082,8446,8444
 
 .PHONY: image-binary
 image-binary:
@@ -86,7 +86,9 @@ verify: ## Check generated code and pages, module files, format, tracked files a
 lint: ## Check the wording and run the linters of .golangci.yml
 	go run ./hack/language
 	hack/golangci-lint.sh run ./...
+	cd hack/certmanager && ../golangci-lint.sh run ./...
 	cd hack/cluster && ../golangci-lint.sh run ./...
+	cd hack/pebble && ../golangci-lint.sh run ./...
 
 .PHONY: conformance
 conformance: ## List the clauses of the specifications with their tests, and write docs/conformance.md
@@ -109,7 +111,7 @@ bench: build ## Run the benchmarks; gateway and broker benchmarks need wrk (apt-
 	go test -run '^$$' -bench . -p 1 -timeout 30m ./test/bench/... ./pkg/dataplane/...
 
 .PHONY: chaos
-chaos: build ## Cause faults under load and check the recorded history: [DURATION=2m] [SEED=number]
+chaos: build ## Cause faults under load and check the recorded history: [DURATION=2m] [SEED=number] [E2E_CLUSTER=file: on that cluster too]
 	CHAOS_DURATION='$(or $(DURATION),2m)' CHAOS_SEED='$(SEED)' go test -v -count=1 -timeout 3h $(TESTFLAGS) ./test/chaos/...
 
 .PHONY: cluster
@@ -121,8 +123,9 @@ cluster-down: ## Stop that cluster, delete its data and leave nothing of it on t
 	@go -C hack/cluster run . down --dir $(CLUSTER_DIR)
 
 .PHONY: install
-install: ## Install the server, or upgrade to it, on the cluster that kubectl reaches: IMAGE=host/name[:tag|@digest] [VARIANT=default|single|split]
+install: ## Install the server, or upgrade to it, on the cluster that kubectl reaches: IMAGE=host/name[:tag|@digest] [VARIANT=default|combined|single|split] [DOMAIN=example.org|sslip.io]
 	@hack/install.sh '$(IMAGE)' $(VARIANT)
+	@$(if $(DOMAIN),hack/domain.sh '$(DOMAIN)')
 
 .PHONY: uninstall
 uninstall: ## Remove the server from the cluster that kubectl reaches, with all objects of its kinds

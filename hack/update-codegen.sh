@@ -8,8 +8,8 @@ set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 
 module=$(go list -m)
-apis=(duck/v1 serving/v1 eventing/v1 messaging/v1)
-groups=(serving/v1 eventing/v1 messaging/v1)
+apis=(duck/v1 serving/v1 serving/v1beta1 eventing/v1 eventing/v1alpha1 messaging/v1 networking/v1alpha1)
+groups=(serving/v1 serving/v1beta1 eventing/v1 eventing/v1alpha1 messaging/v1 networking/v1alpha1)
 api_pkgs=("${apis[@]/#/$module/pkg/apis/}")
 group_pkgs=("${groups[@]/#/$module/pkg/apis/}")
 core_pkgs=(

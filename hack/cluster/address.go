@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strconv"
 )
 
@@ -75,13 +77,13 @@ func serviceRange(machine []netip.Prefix) (netip.Prefix, error) {
 	return freeRange("Service", machine, "10.96.0.0/20", "172.28.240.0/20", "192.168.224.0/20")
 }
 
-// podRange picks one for the addresses of pods likewise: several for each pod that a node can have, so that one is not
-// given to the next pod at once.
+// podRange selects a private range for Pod addresses likewise. It has several addresses for each Pod that a node can have, so that an
+// address is not reused immediately.
 func podRange(used []netip.Prefix) (netip.Prefix, error) {
 	return freeRange("pod", used, "10.244.0.0/20", "172.29.240.0/20", "192.168.208.0/20")
 }
 
-// freeRange returns the first candidate that overlaps nothing in use.
+// freeRange returns the first candidate that does not overlap with a range in use.
 func freeRange(what string, used []netip.Prefix, candidates ...string) (netip.Prefix, error) {
 	for _, candidate := range candidates {
 		prefix, free := netip.MustParsePrefix(candidate), true
@@ -95,8 +97,13 @@ func freeRange(what string, used []netip.Prefix, candidates ...string) (netip.Pr
 	return netip.Prefix{}, fmt.Errorf("no range for %s addresses is free: the machine's networks overlap all candidates", what)
 }
 
-// freePorts returns n different TCP ports that are free on the address, or on all where it is empty. It keeps out of the ranges of
-// ephemeral ports and of NodePorts, so that no outgoing connection takes a port before its server does.
+// reservations are the locks of the ports that freePorts returned. The kernel releases them when the process exits. The servers listen
+// on the ports by then.
+var reservations []*fileLock
+
+// freePorts returns n different TCP ports that are free on the address, or on all addresses if it is empty. It avoids the ranges of
+// ephemeral ports and of NodePorts, so that no outgoing connection uses a port before its server does, and reserves each port against
+// clusters and tests of other processes.
 func freePorts(address string, n int) ([]int, error) {
 	const first, count = 20000, 10000
 	var ports []int
@@ -106,14 +113,30 @@ func freePorts(address string, n int) ([]int, error) {
 			return nil, fmt.Errorf("find a free port on %s, which must be an address of this machine: %w", address, lastErr)
 		}
 		port := first + rand.IntN(count)
-		listener, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
+		lock, err := tryLock(portFile(port))
 		if err != nil {
+			return nil, err
+		}
+		if lock == nil {
+			lastErr = fmt.Errorf("port %d is reserved", port)
+			continue
+		}
+		listener, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(port)))
+		if err == nil {
+			err = listener.Close()
+		}
+		if err != nil {
+			lock.release()
 			lastErr = err
 			continue
 		}
-		// Listening until all are found keeps them different.
-		defer listener.Close()
+		reservations = append(reservations, lock)
 		ports = append(ports, port)
 	}
 	return ports, nil
+}
+
+// portFile returns the lock file of a port. The package test/port of the product uses the same.
+func portFile(port int) string {
+	return filepath.Join(os.TempDir(), "knative-apiserver-ports-"+strconv.Itoa(os.Getuid()), strconv.Itoa(port))
 }

@@ -76,9 +76,20 @@ func TestFreePortsDiffer(t *testing.T) {
 	seen := map[int]bool{}
 	for _, port := range ports {
 		if seen[port] || port < 20000 || port >= 30000 {
-			t.Errorf("port %d is there twice or out of range: %v", port, ports)
+			t.Errorf("port %d is duplicate or out of range: %v", port, ports)
 		}
 		seen[port] = true
+	}
+}
+
+// TestFreePortsAreReserved checks that no other process gets a port. It locks a second file, as another process would.
+func TestFreePortsAreReserved(t *testing.T) {
+	ports, err := freePorts("127.0.0.1", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lock, err := tryLock(portFile(ports[0])); lock != nil || err != nil {
+		t.Errorf("port %d can be locked: %v", ports[0], err)
 	}
 }
 

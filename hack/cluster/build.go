@@ -25,8 +25,8 @@ var (
 	goMod []byte
 	//go:embed go.sum
 	goSum []byte
-	// CoreDNS has module files of its own: it needs other versions of what Kubernetes needs too. They are changed with
-	// go get -modfile=coredns.mod -tool github.com/coredns/coredns@VERSION.
+	// CoreDNS has its own module files, because it needs other versions of some modules than Kubernetes. They are changed
+	// with go get -modfile=coredns.mod -tool github.com/coredns/coredns@VERSION.
 	//go:embed coredns.mod
 	coreDNSMod []byte
 	//go:embed coredns.sum

@@ -15,7 +15,7 @@ func TestReadVersion(t *testing.T) {
 	for name, test := range map[string]struct{ goMod, want, wantErr string }{
 		"block":       {goMod: "module m\nrequire (\n\tk8s.io/kubernetes v1.36.3 // indirect\n\tk8s.io/api v0.36.3\n)\n", want: "v1.36.3"},
 		"single line": {goMod: "require k8s.io/kubernetes v1.36.3-rc.1\n", want: "v1.36.3-rc.1"},
-		"tool directives and longer paths are no requirement": {
+		"tool directives and longer paths are not requirements": {
 			goMod:   "tool k8s.io/kubernetes/cmd/kubectl\nrequire k8s.io/kubernetes/v2 v2.0.0\n",
 			wantErr: "go.mod does not require k8s.io/kubernetes",
 		},

@@ -180,7 +180,7 @@ func sign(template *x509.Certificate, issuer *authority, now time.Time) (pair, *
 	if err != nil {
 		return fail(err)
 	}
-	// A little in the past, for clients whose clock is behind.
+	// Slightly in the past, for clients with a slow clock.
 	template.NotBefore, template.NotAfter = now.Add(-5*time.Minute), now.Add(lifetime)
 	parent, signer := template, crypto.Signer(key)
 	if issuer != nil {
@@ -202,8 +202,8 @@ func sign(template *x509.Certificate, issuer *authority, now time.Time) (pair, *
 	return pair{cert: certPEM, key: keyPEM}, cert, key, nil
 }
 
-// newServiceAccountKey makes the key that signs service-account tokens. It is RSA because every
-// verifier of tokens knows RS256, which the OpenID specification makes mandatory.
+// newServiceAccountKey makes the key that signs service-account tokens. It is RSA because every verifier of tokens
+// supports RS256, which the OpenID specification makes mandatory.
 func newServiceAccountKey() (private, public []byte, err error) {
 	key, err := rsa.GenerateKey(rand.Reader, 2048)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // cgroupName is the cgroup below which the node's daemons and all pods are, in every hierarchy. It has one name for all
-// clusters, because a machine carries one node: what a cluster left behind is found even where its directory is lost.
+// clusters, because a machine carries one node: the remains of a cluster are found even if its directory is lost.
 const cgroupName = "knative-cluster"
 
 // cgroupTree is the node's cgroup in each of the machine's hierarchies: one with cgroup v2, several with v1. All
@@ -54,7 +54,7 @@ func parseCgroupMounts(mounts string) cgroupTree {
 	return append(v1, v2...)
 }
 
-// daemons is the cgroup of containerd and kubelet, and of what containerd starts to watch over containers.
+// daemons is the cgroup of containerd and kubelet, and of containerd's shims.
 func (t cgroupTree) daemons() string { return filepath.Join(t[0], "daemons") }
 
 // create creates the cgroups. The kubelet creates the cgroups of Pods.
@@ -88,7 +88,7 @@ func (t cgroupTree) add(pid int) error {
 	return nil
 }
 
-// kill ends every process in the tree and waits until all are gone.
+// kill kills every process in the tree and waits until all have exited.
 func (t cgroupTree) kill() error {
 	for deadline := time.Now().Add(15 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		pids, err := processesBelow(t[0])
@@ -158,7 +158,7 @@ func processesBelow(cgroup string) ([]int, error) {
 	return pids, nil
 }
 
-// remove deletes the cgroups, whose processes must be gone. A cgroup stays busy for a moment after its last process.
+// remove deletes the cgroups, whose processes must have exited. A cgroup stays busy for a moment after its last process.
 func (t cgroupTree) remove() error {
 	for _, root := range t {
 		var paths []string

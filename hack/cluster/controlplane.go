@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// auditPolicy records writes to the three API groups of this project and to ConfigMaps, which benchmarks compare them with, so
+// auditPolicy records writes to the API groups of this project and to ConfigMaps, which benchmarks compare them with, so
 // both include the cost of auditing. Without the stage RequestReceived, a request has one event, and a watch a second one.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -18,6 +18,7 @@ rules:
   - group: serving.knative.dev
   - group: eventing.knative.dev
   - group: messaging.knative.dev
+  - group: networking.internal.knative.dev
   - group: ""
     resources: [configmaps]
 - level: None
@@ -97,7 +98,7 @@ func (c controlPlane) apiServerArgs() []string {
 		"--service-account-key-file=" + c.pki("service-account.pub"),
 		"--service-account-signing-key-file=" + c.pki("service-account.key"),
 
-		// Aggregation: how aggregated servers recognize kube-apiserver and whom it speaks for.
+		// Aggregation: aggregated servers authenticate kube-apiserver and read the user of its requests.
 		"--requestheader-client-ca-file=" + c.pki("front-proxy-ca.crt"),
 		"--requestheader-allowed-names=" + frontProxyName,
 		"--requestheader-username-headers=X-Remote-User",
@@ -132,15 +133,15 @@ func (c controlPlane) controllerManagerArgs() []string {
 		"--root-ca-file=" + c.pki("ca.crt"),
 		"--cluster-signing-cert-file=" + c.pki("ca.crt"),
 		"--cluster-signing-key-file=" + c.pki("ca.key"),
-		// As in real clusters: each controller has only the rights of its own role.
+		// As in real clusters, each controller has only the permissions of its own role.
 		"--use-service-account-credentials=true",
 		"--leader-elect=false",
 		// No client connects to it; without a port, no port can collide.
 		"--secure-port=0",
 		// The default is a directory of the machine, which would be created if it does not exist.
 		"--flex-volume-plugin-dir=" + c.home.path("flexvolume"),
-		// For tests of quotas after deletions. The garbage collector and the quota controller look for new API groups every 30
-		// s, without a flag to change that.
+		// For tests of quotas after deletions. The garbage collector and the quota controller discover new API groups every 30
+		// s. No flag changes that.
 		"--resource-quota-sync-period=5s",
 		// The only node must not be marked unreachable while this API server is stopped: its Pods continue.
 		"--node-monitor-grace-period=3m",

@@ -56,8 +56,8 @@ func (h home) path(elem ...string) string {
 
 func (h home) pidFile(name string) string { return h.path(name + ".pid") }
 
-// daemons lists the programs that run for a control plane, or for a node too, in the order in which they stop: each
-// before what it needs.
+// daemons lists the programs that run for a control plane, or for a node too, in the order in which they stop: each before the
+// programs that it depends on.
 func daemons(node bool) []string {
 	controlPlane := []string{"kube-controller-manager", "kube-apiserver", "etcd"}
 	if !node {
@@ -113,7 +113,7 @@ func (h home) stopAll(ctx context.Context, progress io.Writer) error {
 			continue
 		}
 		wasRunning, started := id.running(), time.Now()
-		// The data is deleted: no reason to wait long for connections to drain.
+		// The data is deleted anyway, so the grace period is short.
 		if err := id.stop(10 * time.Second); err != nil {
 			errs = append(errs, fmt.Errorf("stop %s: %w", name, err))
 			continue
@@ -146,7 +146,7 @@ func (h home) clear() error {
 func down(ctx context.Context, h home, progress io.Writer) error {
 	if _, err := os.Stat(h.path(markerFile)); errors.Is(err, fs.ErrNotExist) {
 		fmt.Fprintf(progress, "there is no cluster in %s\n", h)
-		// Its node may be left where the directory was deleted by hand.
+		// Its node may still exist if the directory was deleted manually.
 		return restoreMachine(ctx, h)
 	}
 	lock, err := h.lock(ctx, progress)
@@ -163,12 +163,12 @@ func down(ctx context.Context, h home, progress io.Writer) error {
 	if err := os.Remove(h.path(markerFile)); err != nil {
 		return fmt.Errorf("delete the cluster's marker: %w", err)
 	}
-	// Fails where the user keeps something there, which is then the user's to delete.
+	// This fails if the directory has files of the user.
 	_ = os.Remove(string(h))
 	return nil
 }
 
-// readInfo returns what up wrote about the cluster.
+// readInfo returns the description of the cluster that up wrote.
 func (h home) readInfo() (info, error) {
 	content, err := os.ReadFile(h.path("cluster.json"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -184,7 +184,7 @@ func (h home) readInfo() (info, error) {
 	return i, nil
 }
 
-// writeJSON writes a file that readers see either whole or not at all.
+// writeJSON writes a file atomically.
 func writeJSON(path string, value any) error {
 	content, err := json.MarshalIndent(value, "", "  ")
 	if err != nil {

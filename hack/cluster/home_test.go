@@ -18,7 +18,7 @@ func TestClaimRefusesADirectoryOfSomethingElse(t *testing.T) {
 	}
 	if lock, err := h.claim(t.Context(), io.Discard); err == nil {
 		lock.release()
-		t.Fatal("claimed a directory that holds something else")
+		t.Fatal("claimed a directory with other contents")
 	}
 	if err := down(t.Context(), h, io.Discard); err != nil {
 		t.Errorf("down: %v", err)

@@ -38,7 +38,7 @@ func (n *node) importPause(ctx context.Context) error {
 	return runCommand(ctx, "ctr", "", "--address="+n.containerdSocket(), "--namespace=k8s.io", "images", "import", n.path("pause.tar"))
 }
 
-// programImage returns an image of one layer that holds a static program and runs it, as a user without rights.
+// programImage returns an image of one layer that holds a static program and runs it, as an unprivileged user.
 func programImage(name string, program []byte) (v1.Image, error) {
 	var archive bytes.Buffer
 	writer := tar.NewWriter(&archive)

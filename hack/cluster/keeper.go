@@ -30,7 +30,7 @@ type keeperConfig struct {
 	// Registry and PrivateRegistry are the addresses that each one listens on.
 	Registry        []string `json:"registry"`
 	PrivateRegistry []string `json:"privateRegistry"`
-	// APIServer is its URL, CA, Cert and Key are for a connection with all rights, in PEM.
+	// APIServer is its URL, CA, Cert and Key are for a connection with full permissions, in PEM.
 	APIServer string `json:"apiServer"`
 	CA        []byte `json:"ca"`
 	Cert      []byte `json:"cert"`
@@ -116,7 +116,7 @@ func mountNode(dir string) error {
 			return fmt.Errorf("mount the node's %s: %w", hidden, err)
 		}
 	}
-	// On disk: what pods write. The kubelet's directory has its usual name, which the paths of its sockets need to be short.
+	// Files that Pods write are on disk. The kubelet's directory has its usual name, so that the paths of its sockets are short enough.
 	for _, bind := range []struct{ source, target string }{
 		{filepath.Join(dir, "kubelet"), "/var/lib/kubelet"},
 		{filepath.Join(dir, "logs"), "/var/log/pods"},
@@ -128,14 +128,14 @@ func mountNode(dir string) error {
 			return fmt.Errorf("mount %s: %w", bind.target, err)
 		}
 	}
-	// Within the namespace, so that pods can have volumes that show later mounts.
+	// Within the namespace, so that volumes of Pods can show later mounts.
 	if err := syscall.Mount("", "/", "", syscall.MS_REC|syscall.MS_SHARED, ""); err != nil {
 		return fmt.Errorf("share the node's mounts: %w", err)
 	}
 	return nil
 }
 
-// requirePassword lets only the user of the private registry through.
+// requirePassword rejects requests without the credentials of the private registry.
 func requirePassword(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		user, password, _ := r.BasicAuth()

@@ -21,26 +21,9 @@ type fileLock struct{ file *os.File }
 func acquireLock(ctx context.Context, path, why string, progress io.Writer) (*fileLock, error) {
 	told := false
 	for {
-		// In the loop, because the former holder may have deleted both.
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			return nil, fmt.Errorf("create the directory of a lock file: %w", err)
-		}
-		file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
-		if err != nil {
-			return nil, fmt.Errorf("open lock file: %w", err)
-		}
-		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-		if err == nil {
-			// A lock on a file that was deleted concurrently (by cluster down) would exclude no other process.
-			if isFile(file, path) {
-				return &fileLock{file: file}, nil
-			}
-			file.Close()
-			continue
-		}
-		file.Close()
-		if !errors.Is(err, syscall.EWOULDBLOCK) {
-			return nil, fmt.Errorf("lock %s: %w", path, err)
+		lock, err := tryLock(path)
+		if lock != nil || err != nil {
+			return lock, err
 		}
 		if !told {
 			fmt.Fprintln(progress, why)
@@ -50,6 +33,32 @@ func acquireLock(ctx context.Context, path, why string, progress io.Writer) (*fi
 		case <-ctx.Done():
 			return nil, fmt.Errorf("wait for the lock on %s: %w", path, ctx.Err())
 		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+// tryLock is like acquireLock, but returns nil if another process holds the lock.
+func tryLock(path string) (*fileLock, error) {
+	for {
+		// In the loop, because the former holder may have deleted both.
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			return nil, fmt.Errorf("create the directory of a lock file: %w", err)
+		}
+		file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+		if err != nil {
+			return nil, fmt.Errorf("open lock file: %w", err)
+		}
+		err = syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		// A lock on a file that was deleted concurrently (by cluster down) would exclude no other process.
+		if err == nil && isFile(file, path) {
+			return &fileLock{file: file}, nil
+		}
+		file.Close()
+		switch {
+		case errors.Is(err, syscall.EWOULDBLOCK):
+			return nil, nil
+		case err != nil:
+			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
 	}
 }

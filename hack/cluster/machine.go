@@ -28,7 +28,7 @@ const (
 	nftTable = "knative-cluster"
 )
 
-// sysctls are the kernel's settings that the node changes: kubelet all but the last, which lets the machine route.
+// sysctls are the kernel's settings that the node changes. The kubelet requires all but the last, which enables routing.
 func sysctls() []string {
 	return []string{
 		"vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
@@ -36,7 +36,7 @@ func sysctls() []string {
 	}
 }
 
-// machineState is what node/machine.json keeps of the machine as it was before.
+// machineState is the content of node/machine.json: the previous state of the machine.
 type machineState struct {
 	Sysctls map[string]string `json:"sysctls"`
 }
@@ -79,9 +79,9 @@ func (n *node) prepareMachine(ctx context.Context) error {
 	return n.cgroups.create()
 }
 
-// routes returns the input of ip: no packet for a Pod or Service leaves the machine by its default route. A Pod's own
-// route is more specific. Service addresses also have a device, because the machine itself cannot open connections
-// to a blackhole; kube-proxy redirects them before.
+// routes returns the input of ip: no packet for a Pod or Service leaves the machine by its default route. A Pod's own route
+// is more specific. Service addresses also have a device, because the machine itself cannot open connections to a blackhole;
+// kube-proxy redirects them earlier.
 func (n *node) routes() string {
 	return fmt.Sprintf(`route add blackhole %[1]s proto %[5]s metric 4096
 route add blackhole %[2]s proto %[5]s metric 4096
@@ -338,7 +338,7 @@ func runCommand(ctx context.Context, name, input string, args ...string) error {
 	return nil
 }
 
-// routedPrefixes returns the networks in what "ip route show" prints, but not the default route.
+// routedPrefixes returns the networks in the output of "ip route show", without the default route.
 func routedPrefixes(routes string) []netip.Prefix {
 	var out []netip.Prefix
 	for line := range strings.Lines(routes) {

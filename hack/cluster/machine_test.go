@@ -64,7 +64,7 @@ func TestCgroupTree(t *testing.T) {
 	if cpus, err := os.ReadFile(filepath.Join(tree[0], "cpuset.cpus")); err != nil || string(cpus) != "0-1\n" {
 		t.Errorf("the CPUs are %q, %v", cpus, err)
 	}
-	// Unlike here, files of a cgroup vanish with it.
+	// Unlike these files, the files of a cgroup are deleted with it.
 	for _, name := range []string{"cpuset.cpus", "cpuset.mems"} {
 		if err := os.Remove(filepath.Join(tree[0], name)); err != nil {
 			t.Fatal(err)
@@ -82,7 +82,7 @@ func TestCgroupTree(t *testing.T) {
 		}
 	}
 	if pids, err := processesBelow(tree[0]); err != nil || len(pids) > 0 {
-		t.Errorf("a cgroup that is gone has processes %v, %v", pids, err)
+		t.Errorf("a deleted cgroup has processes %v, %v", pids, err)
 	}
 }
 

@@ -1,8 +1,8 @@
 //go:build linux
 
 // Command cluster builds the programs of Kubernetes from the versions pinned in its go.mod and runs them on this
-// machine: a real control plane with API aggregation and, where asked for, a node that runs pods. It is for
-// tests and for trying things out.
+// machine: a real control plane with API aggregation and, optionally, a node that runs Pods. It is for tests and
+// experiments.
 package main
 
 import (

@@ -17,7 +17,7 @@ const (
 	nodeName = "node"
 	// maxHome is the maximum length of the path, in bytes, so that the paths of the node's sockets fit into a socket address.
 	maxHome = 80
-	// registryUser and registryPassword open the private registry, which only this machine reaches.
+	// registryUser and registryPassword are the credentials of the private registry, which only this machine reaches.
 	registryUser     = "puller"
 	registryPassword = "pull-secret"
 )
@@ -28,7 +28,7 @@ type node struct {
 	bin     string // directory of the programs that were built
 	cniBin  string // directory of Debian's CNI plugins
 	pods    netip.Prefix
-	gateway netip.Addr // of pods: this machine, and where it offers registries and DNS to them
+	gateway netip.Addr // of Pods: this machine's address, at which they reach registries and DNS
 	dns     netip.Addr // of the Service kube-dns
 	cgroups cgroupTree
 

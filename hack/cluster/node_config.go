@@ -20,8 +20,7 @@ var manifests string
 // pauseImage is imported into containerd and never pulled.
 const pauseImage = "cluster.local/pause:1"
 
-// kubeletConfig runs with cgroup v1 as well, with swap and on disks of which little is free. It leaves the firewall to
-// kube-proxy.
+// kubeletConfig also works with cgroup v1, with swap and with little free disk space. kube-proxy configures the firewall.
 const kubeletConfig = `apiVersion: kubelet.config.k8s.io/v1beta1
 kind: KubeletConfiguration
 address: {{.Address}}
@@ -54,7 +53,7 @@ imageGCHighThresholdPercent: 100
 evictionHard: {memory.available: 50Mi, nodefs.available: 1%, imagefs.available: 1%}
 `
 
-// proxyConfig has kube-proxy use nftables: its rules are in tables of their own, and leave the machine's as they are.
+// proxyConfig makes kube-proxy use nftables: its rules are in separate tables, and do not change the machine's.
 const proxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
 kind: KubeProxyConfiguration
 mode: nftables
@@ -68,7 +67,7 @@ nodePortAddresses: [{{.Address}}/32]
 conntrack: {maxPerCore: 0, min: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
 `
 
-// corefile knows the cluster's names only: other names do not exist, since no query leaves the machine.
+// corefile serves the cluster's names only. Other names do not exist, because no query leaves the machine.
 const corefile = `cluster.local:{{.DNSPort}} in-addr.arpa:{{.DNSPort}} ip6.arpa:{{.DNSPort}} {
 	bind {{.Gateway}}
 	errors
@@ -89,8 +88,8 @@ const corefile = `cluster.local:{{.DNSPort}} in-addr.arpa:{{.DNSPort}} ip6.arpa:
 }
 `
 
-// containerdConfig turns off what would leave something on the machine: AppArmor profiles are loaded into the kernel,
-// and the plugin opt makes a directory in /opt. State is in the node's own /run.
+// containerdConfig disables features that would change the machine: AppArmor profiles are loaded into the kernel, and
+// the plugin opt creates a directory in /opt. State is in the node's own /run.
 const containerdConfig = `version = 2
 root = "{{.Dir}}/containerd"
 state = "/run/containerd"
@@ -118,7 +117,7 @@ conf_dir = "{{.Dir}}/cni"
 config_path = "{{.Dir}}/registries"
 `
 
-// cniConfig routes to each pod. With a bridge, two pods on it would answer each other directly, past the translation of
+// cniConfig routes to each Pod. With a bridge, two Pods would answer each other directly, bypassing the translation of
 // Service addresses, unless the kernel's br_netfilter is loaded.
 const cniConfig = `{
   "cniVersion": "0.4.0",
@@ -136,7 +135,7 @@ const cniConfig = `{
 }
 `
 
-// files renders everything that the node's programs read but their certificates, by path below the node's directory.
+// files renders the files of the node's programs except certificates, by path below the node's directory.
 func (n *node) files() (map[string][]byte, error) {
 	values := map[string]any{
 		"Address": n.address, "Gateway": n.gateway, "Pods": n.pods, "DNS": n.dns, "DNSPort": n.dnsPort,

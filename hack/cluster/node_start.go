@@ -125,7 +125,7 @@ func (n *node) startRest(keeper *process) ([]*process, error) {
 
 func (n *node) program(name string) string { return filepath.Join(n.bin, name) }
 
-// startCommand runs a daemon of the node in its cgroup, by which it is found even without its pid file.
+// startCommand runs a daemon of the node in its cgroup, so that it is found even without its pid file.
 func (n *node) startCommand(name string, command *exec.Cmd) (*process, error) {
 	p, err := n.home.startCommand(name, command)
 	if err != nil {

@@ -22,7 +22,7 @@ type dependency struct {
 	dirs []string
 }
 
-// dependencies lists what Debian provides. kube-proxy calls nft.
+// dependencies lists the programs that Debian provides. kube-proxy calls nft.
 func dependencies() []dependency {
 	return []dependency{
 		{pkg: "containerd", program: "containerd"},
@@ -36,7 +36,7 @@ func dependencies() []dependency {
 	}
 }
 
-// cniDirs are where distributions keep CNI plugins.
+// cniDirs are the directories in which distributions install CNI plugins.
 func cniDirs() []string { return []string{"/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"} }
 
 // find returns the path of the program.

@@ -204,7 +204,7 @@ func waitFor(ctx context.Context, what string, processes []*process, probe func(
 	}
 }
 
-// tail returns the last lines of a log, or why they cannot be read.
+// tail returns the last lines of a log, or the reason why they cannot be read.
 func tail(path string) string {
 	content, err := os.ReadFile(path)
 	if err != nil {

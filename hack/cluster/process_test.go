@@ -13,7 +13,7 @@ import (
 )
 
 func TestParseStat(t *testing.T) {
-	// Fields 4 to 21 and what follows field 22.
+	// Fields 4 to 21 and the fields after 22.
 	const middle, rest = " 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 ", " 2457600 100 18446744073709551615"
 	for name, test := range map[string]struct {
 		stat      string
@@ -51,7 +51,7 @@ func startChild(t *testing.T, script string) (*exec.Cmd, identity) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	// The script says when it is set up, or ends.
+	// The script prints a line when it is set up, or ends.
 	if _, err := stdout.Read(make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}

@@ -19,10 +19,9 @@ import (
 const (
 	// storageClass is the cluster's default class of volumes: directories of the node.
 	storageClass = "standard"
-	// provisionerName is what that class says about who makes its volumes.
+	// provisionerName is the provisioner of that class.
 	provisionerName = "cluster.local/directories"
-	// provisionedBy and selectedNode are annotations by which the volume controllers and provisioners understand each
-	// other.
+	// provisionedBy and selectedNode are the annotations by which the volume controllers and provisioners communicate.
 	provisionedBy = "pv.kubernetes.io/provisioned-by"
 	selectedNode  = "volume.kubernetes.io/selected-node"
 )
@@ -126,7 +125,7 @@ func (p *provisioner) create(ctx context.Context, c *claim) error {
 	if err := os.MkdirAll(path, 0o755); err != nil {
 		return err
 	}
-	// Any user of a pod may write to it, as on disks that a pod has for itself; not subject to the umask.
+	// Any user of a Pod may write to it, as on a dedicated disk, regardless of the umask.
 	if err := os.Chmod(path, 0o777); err != nil {
 		return err
 	}
@@ -144,7 +143,7 @@ func (p *provisioner) delete(ctx context.Context, name string) error {
 	return p.call(ctx, http.MethodDelete, "/api/v1/persistentvolumes/"+name, nil, http.StatusNotFound)
 }
 
-// call fails unless the server answers with success, or with the status that says it was done before.
+// call fails unless the server answers with success, or with the status that it was done before.
 func (p *provisioner) call(ctx context.Context, method, path string, body []byte, done int) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

@@ -163,15 +163,15 @@ func TestFaults(t *testing.T) {
 		deviations []string
 		want       []string
 	}{
-		"all tested":                   {cited: all},
-		"what binds is explained":      {cited: without("serving 6-3", "eventing Trigger-1"), reasons: map[string]string{"serving 6-3": "r", "eventing Trigger-1": "r"}},
-		"one that binds is not tested": {cited: without("serving 6-3", "eventing Trigger-1"), want: []string{"clause serving 6-3 (MUST_NOT) is not tested: c", "clause eventing Trigger-1 (MUST) is not tested: e"}},
-		"a deviation is not tested":    {cited: without("serving 6-3"), deviations: []string{"serving 6-3"}, want: []string{"clause serving 6-3 (MUST_NOT) is not tested: c"}},
-		"explained though tested":      {cited: all, reasons: map[string]string{"serving 6-1": "r"}, want: []string{"clause serving 6-1 is tested, remove it from uncovered.txt"}},
-		"explained though unknown":     {cited: all, reasons: map[string]string{"serving 6-9": "r"}, want: []string{"uncovered.txt explains serving 6-9, which is in no list of clauses"}},
-		"declared though unknown":      {cited: all, deviations: []string{"serving 6-9"}, want: []string{"docs/deviations.md declares serving 6-9, which is in no list of clauses"}},
-		"cited though unknown":         {cited: with("serving 6-9"), want: []string{"there is no clause serving 6-9, which is cited by p TestB"}},
-		"cited in another list":        {cited: with("eventing 6-1"), want: []string{"there is no clause eventing 6-1, which is cited by p TestB"}},
+		"all tested":                {cited: all},
+		"an explained requirement":  {cited: without("serving 6-3", "eventing Trigger-1"), reasons: map[string]string{"serving 6-3": "r", "eventing Trigger-1": "r"}},
+		"an untested requirement":   {cited: without("serving 6-3", "eventing Trigger-1"), want: []string{"clause serving 6-3 (MUST_NOT) is not tested: c", "clause eventing Trigger-1 (MUST) is not tested: e"}},
+		"a deviation is not tested": {cited: without("serving 6-3"), deviations: []string{"serving 6-3"}, want: []string{"clause serving 6-3 (MUST_NOT) is not tested: c"}},
+		"explained though tested":   {cited: all, reasons: map[string]string{"serving 6-1": "r"}, want: []string{"clause serving 6-1 is tested, remove it from uncovered.txt"}},
+		"explained though unknown":  {cited: all, reasons: map[string]string{"serving 6-9": "r"}, want: []string{"uncovered.txt explains serving 6-9, which is in no list of clauses"}},
+		"declared though unknown":   {cited: all, deviations: []string{"serving 6-9"}, want: []string{"docs/deviations.md declares serving 6-9, which is in no list of clauses"}},
+		"cited though unknown":      {cited: with("serving 6-9"), want: []string{"there is no clause serving 6-9, which is cited by p TestB"}},
+		"cited in another list":     {cited: with("eventing 6-1"), want: []string{"there is no clause eventing 6-1, which is cited by p TestB"}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -79,7 +79,7 @@ func (r *report) tests(c clause) []string {
 	return slices.Sorted(slices.Values(r.cited.clauses[c.id]))
 }
 
-// tested returns how many clauses of a specification bind, and how many of them are tested.
+// tested returns the number of requirements of a specification, and the number of tested ones.
 func (r *report) tested(s specification) (tested, binding int) {
 	for _, c := range s.list.clauses {
 		if c.binds() {

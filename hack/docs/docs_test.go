@@ -1,5 +1,5 @@
-// Package docs checks that what the documentation names exists: files, directories, make targets, tests, and Go identifiers
-// written as `pkg/path.Name`.
+// Package docs checks that the names in the documentation exist: files, directories, make targets, tests, and Go
+// identifiers written as `pkg/path.Name`.
 package docs
 
 import (
@@ -141,7 +141,7 @@ var (
 	choices = regexp.MustCompile(`\{([^}]*)\}`)
 )
 
-// missing returns what a page names although it does not exist, in order.
+// missing returns the names on a page that do not exist, in order.
 func (r *tree) missing(page, text string) (names []string) {
 	for _, match := range link.FindAllStringSubmatch(text, -1) {
 		if !strings.Contains(match[1], "://") && !r.linked(page, match[1]) {
@@ -198,7 +198,7 @@ func (r *tree) missingIn(section string) (names []string) {
 	return names
 }
 
-// missingTargets returns the targets that make does not have, up to the first word that is no target.
+// missingTargets returns the targets that make does not have, up to the first word that is not a target.
 func (r *tree) missingTargets(words []string) (names []string) {
 	for _, word := range words {
 		if strings.ContainsAny(word, "=<[") {
@@ -211,7 +211,7 @@ func (r *tree) missingTargets(words []string) (names []string) {
 	return names
 }
 
-// alternatives returns what {a,b} in a path stands for.
+// alternatives expands {a,b} in a path.
 func alternatives(name string) []string {
 	at := choices.FindStringSubmatchIndex(name)
 	if at == nil {
@@ -224,7 +224,7 @@ func alternatives(name string) []string {
 	return all
 }
 
-// exists reports whether there is a file or directory of a name, in which <x> stands for any part.
+// exists reports whether a file or directory with a name exists, in which <x> matches any part.
 func (r *tree) exists(name string) bool {
 	found, err := fs.Glob(r.files, varying.ReplaceAllString(name, "*"))
 	return err == nil && len(found) > 0

@@ -175,7 +175,7 @@ func checkSBOM(t *testing.T, content []byte) {
 	}
 	if d.SPDXVersion != "SPDX-2.3" || d.CreationInfo.Created != "2026-01-02T03:04:05Z" ||
 		!strings.HasPrefix(d.DocumentNamespace, "https://example.com/hello/spdx/hello-") {
-		t.Errorf("the bill of materials says it is %+v", d)
+		t.Errorf("the bill of materials describes %+v", d)
 	}
 	components := map[string]string{}
 	for _, c := range d.Packages {
@@ -306,6 +306,6 @@ func TestRefusals(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(output); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("an archive was left behind (%v)", err)
+		t.Errorf("an archive remains (%v)", err)
 	}
 }

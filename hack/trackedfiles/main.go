@@ -46,7 +46,7 @@ func main() {
 	}
 }
 
-// check returns a message for each file in the index of the repository at dir that may not be tracked.
+// check returns a message for each file in the index of the repository at dir that must not be tracked.
 func check(ctx context.Context, dir string) ([]string, error) {
 	list := exec.CommandContext(ctx, "git", "ls-files", "--stage", "-z")
 	list.Dir, list.Stderr = dir, os.Stderr
