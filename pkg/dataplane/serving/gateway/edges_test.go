@@ -158,6 +158,17 @@ func TestInterimAnswers(t *testing.T) {
 	}
 }
 
+// TestOneContinue checks that a client that waits for 100 Continue gets one, however many the backend sends (RFC 9110 10.1.1).
+func TestOneContinue(t *testing.T) {
+	b := serve(t, Options{}, revision(0), http.NotFoundHandler())
+	proceed := strings.Repeat("HTTP/1.1 100 Continue\r\n\r\n", 3)
+	rawApp(t, b, proceed+"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi")
+	got := talk(t, b, "POST / HTTP/1.1\r\nHost: app\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\nbody")
+	if strings.Count(got, "HTTP/1.1 100 ") != 1 || strings.Count(got, "HTTP/1.1 ") != 2 || !strings.HasSuffix(got, "\r\n\r\nhi") {
+		t.Errorf("got %q, want one 100 and the response", got)
+	}
+}
+
 // TestPropagatedFields covers fields that cannot be extended (W3C trace context, RFC 7239).
 func TestPropagatedFields(t *testing.T) {
 	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

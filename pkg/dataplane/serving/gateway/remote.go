@@ -66,7 +66,7 @@ func (g *Remote) ServeService(w http.ResponseWriter, r *http.Request, service ro
 			}
 		},
 	}
-	forward.ServeHTTP(w, r)
+	forward.ServeHTTP(proxy.InterimWriter(w, r), r)
 }
 
 // RoundTrip sends a request to any gateway, and tries another one if nothing was sent. It implements http.RoundTripper.

@@ -104,10 +104,7 @@ type Request struct {
 
 // NewRequest returns a request of a client, which ends with End. If retiring is true, its connection ends with the response.
 func (t *Transports) NewRequest(w http.ResponseWriter, r *http.Request, retiring bool) *Request {
-	if !r.ProtoAtLeast(1, 1) {
-		w = finalWriter{w}
-	}
-	f := &Request{transports: t, w: w, in: r, client: r.Context(), retiring: retiring}
+	f := &Request{transports: t, w: InterimWriter(w, r), in: r, client: r.Context(), retiring: retiring}
 	return f
 }
 
@@ -362,15 +359,31 @@ func (f *Request) checkSilence() {
 // touch records the arrival of a byte.
 func (f *Request) touch() { f.last.Store(int64(time.Since(f.began))) }
 
-// finalWriter drops interim responses, which HTTP/1.0 does not have (RFC 9110 15.2).
-type finalWriter struct{ http.ResponseWriter }
+// InterimWriter returns w without the interim responses of a backend that the client of r must not get: any for HTTP/1.0, which
+// does not have them (RFC 9110 15.2), and 100 (Continue) for HTTP/1.1 and HTTP/2. There net/http sends 100 at the first read of the
+// body, which the 100 of the backend causes, so the client would get two of them. HTTP/3 has no such rule.
+func InterimWriter(w http.ResponseWriter, r *http.Request) http.ResponseWriter {
+	if r.ProtoMajor > 2 {
+		return w
+	}
+	return interimWriter{w, !r.ProtoAtLeast(1, 1)}
+}
+
+// interimWriter implements InterimWriter.
+type interimWriter struct {
+	http.ResponseWriter
+	// final is true if the client gets no interim responses.
+	final bool
+}
 
 // WriteHeader implements http.ResponseWriter.
-func (w finalWriter) WriteHeader(status int) {
-	if status >= http.StatusOK || status == http.StatusSwitchingProtocols {
-		w.ResponseWriter.WriteHeader(status)
+func (w interimWriter) WriteHeader(status int) {
+	interim := status < http.StatusOK && status != http.StatusSwitchingProtocols
+	if interim && (w.final || status == http.StatusContinue) {
+		return
 	}
+	w.ResponseWriter.WriteHeader(status)
 }
 
 // Unwrap is for http.ResponseController.
-func (w finalWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w interimWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
