@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/url"
@@ -69,6 +70,51 @@ func TestHTTPS(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestResumption checks that every gateway resumes the session of another one. In the default installation there are several gateways.
+func TestResumption(t *testing.T) {
+	t.Parallel()
+	_, address := newSpace(t, "resume", "")
+	pods, err := node.GatewayPods(t.Context())
+	if err != nil || len(pods) == 0 {
+		t.Fatalf("the gateways are %d, %v", len(pods), err)
+	}
+	// resume sends a request to a gateway, which sends tickets with the response.
+	resume := func(ctx context.Context, pod *corev1.Pod, c *tls.Config) (resumed bool, err error) {
+		transport := &http.Transport{TLSClientConfig: c, DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, net.JoinHostPort(pod.Status.PodIP, "8445"))
+		}}
+		defer transport.CloseIdleConnections()
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, http.NoBody)
+		if err != nil {
+			return false, err
+		}
+		response, err := transport.RoundTrip(request)
+		if err != nil {
+			return false, err
+		}
+		defer response.Body.Close()
+		_, err = io.Copy(io.Discard, response.Body)
+		return response.TLS.DidResume, err
+	}
+	roots := hostAuthority(t)
+	for i := range pods {
+		for j := range pods {
+			// A gateway gets the certificate and the keys for tickets when they change.
+			eventually(t, fmt.Sprintf("%s resumes a session of %s", pods[j].Name, pods[i].Name), func(ctx context.Context) error {
+				c := &tls.Config{RootCAs: roots, ClientSessionCache: tls.NewLRUClientSessionCache(1)}
+				if _, err := resume(ctx, &pods[i], c); err != nil {
+					return err
+				}
+				resumed, err := resume(ctx, &pods[j], c)
+				if err == nil && !resumed {
+					err = errors.New("the handshake was a full one")
+				}
+				return err
+			})
+		}
+	}
 }
 
 // newSecret returns a TLS Secret with a new self-signed certificate for a host name.
