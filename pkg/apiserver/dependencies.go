@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/component-base/metrics"
 
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
@@ -21,6 +22,8 @@ type Dependencies struct {
 	ServingCertificate dynamiccertificates.CertKeyContentProvider
 	// StartEtcd starts the embedded etcd if the options specify no etcd servers. Nil starts a single member on the data directory.
 	StartEtcd func(ctx context.Context) (*etcd.Embedded, error)
+	// Collect registers the metrics of the embedded etcd. Nil does not.
+	Collect func(all ...metrics.StableCollector)
 	// Memory bounds the memory that requests hold. Nil means no bound.
 	Memory Memory
 	// Components use the API.

@@ -168,7 +168,7 @@ func (o CompletedOptions) RunServer(ctx context.Context, d Dependencies) error {
 			return err
 		}
 		defer embedded.Stop()
-		o.store(config, embedded)
+		o.store(config, embedded, d)
 	}
 	if err := o.applyTo(config); err != nil {
 		return err
@@ -215,7 +215,10 @@ func (o CompletedOptions) embedsEtcd() bool {
 }
 
 // store configures an embedded etcd as the storage.
-func (o *Options) store(config *Config, embedded *etcd.Embedded) {
+func (o *Options) store(config *Config, embedded *etcd.Embedded, d Dependencies) {
+	if d.Collect != nil {
+		d.Collect(embedded.Metrics())
+	}
 	o.Recommended.Etcd.StorageConfig.Transport.ServerList = embedded.Endpoints()
 	config.Generic.AddReadyzChecks(healthz.NamedCheck("etcd-member", func(r *http.Request) error { return embedded.Health(r.Context()) }))
 }

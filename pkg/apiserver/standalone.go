@@ -98,7 +98,7 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer, d Depe
 	config.Memory = d.Memory
 	config.Core = true
 	config.Controllers.UserNames = o.ControllersUsers
-	options.store(config, embedded)
+	options.store(config, embedded, d)
 	if err := options.applyTo(config); err != nil {
 		return err
 	}

@@ -193,7 +193,7 @@ func (a *aggregated) join(ctx context.Context) error {
 		issuing.leads = a.Replica.Leads
 		a.members = &members{
 			MembersConfig: a.Replica.Members, podName: a.Replica.PodName, podIP: a.Replica.PodIP,
-			namespace: namespace, clusterDomain: a.ClusterDomain, registry: a.registry,
+			namespace: namespace, clusterDomain: a.ClusterDomain,
 		}
 	}
 	a.replica, err = newReplica(a.hostConfig, namespace, *a.Replica, election, a.certificates.PeerTLS(certs.GatewayName))
@@ -221,7 +221,9 @@ func (a *aggregated) foundation() lifecycle.Stage {
 
 // dependencies returns what the API server uses.
 func (a *aggregated) dependencies() apiserver.Dependencies {
-	d := apiserver.Dependencies{Settings: a.settings, ClusterDomain: a.ClusterDomain, Memory: a.budget, Components: a}
+	d := apiserver.Dependencies{
+		Settings: a.settings, ClusterDomain: a.ClusterDomain, Collect: a.registry.CustomMustRegister, Memory: a.budget, Components: a,
+	}
 	if a.Certificates != nil && a.Certificates.Serving {
 		d.ServingCertificate = a.certificates.ServingCertificate()
 	}

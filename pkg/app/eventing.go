@@ -129,6 +129,7 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 			err = errors.Join(err, log.Close())
 		}
 	}()
+	o.registry.CustomMustRegister(log.Metrics())
 	known, err := newKnownObjects(o)
 	if err != nil {
 		return nil, err

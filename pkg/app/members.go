@@ -35,7 +35,6 @@ type members struct {
 	podName, podIP string
 	// namespace and clusterDomain complete the host names of the Pods.
 	namespace, clusterDomain string
-	registry                 metricsRegistry
 }
 
 // hostName returns the DNS name of a Pod.
@@ -58,7 +57,7 @@ func (m *members) startEtcd(ctx context.Context, client kubernetes.Interface, ce
 	if err != nil {
 		return nil, err
 	}
-	member, err := etcd.StartMember(ctx, etcd.MemberOptions{
+	return etcd.StartMember(ctx, etcd.MemberOptions{
 		Dir:          dataDir,
 		Name:         m.podName,
 		PeerAddress:  at(m.hostName(m.podName), m.EtcdPeerPort),
@@ -68,11 +67,6 @@ func (m *members) startEtcd(ctx context.Context, client kubernetes.Interface, ce
 		Record:       etcd.NewConfigMapRecord(client, m.namespace),
 		Logger:       klog.FromContext(ctx).WithName("etcd"),
 	})
-	if err != nil {
-		return nil, err
-	}
-	m.registry.CustomMustRegister(member.Metrics())
-	return member, nil
 }
 
 // joinEventLog configures an event log as a member, with TLS for the connections between members.

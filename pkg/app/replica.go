@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo/leaderelection" // the metric leader_election_master_status
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 

@@ -124,10 +124,11 @@ func (s *standalone) foundation() lifecycle.Stage {
 
 // dependencies returns what the API server uses.
 func (s *standalone) dependencies() apiserver.Dependencies {
-	if s.onlyAPI() {
-		return apiserver.Dependencies{ClusterDomain: s.ClusterDomain, Memory: s.budget, Components: s}
+	d := apiserver.Dependencies{ClusterDomain: s.ClusterDomain, Collect: s.registry.CustomMustRegister, Memory: s.budget, Components: s}
+	if !s.onlyAPI() {
+		d.Settings = s.settings
 	}
-	return apiserver.Dependencies{Settings: s.settings, ClusterDomain: s.ClusterDomain, Memory: s.budget, Components: s}
+	return d
 }
 
 // addresses returns the addresses of the gateway and the broker.
