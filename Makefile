@@ -73,12 +73,14 @@ repeat: ## Run the tests of each package ten times alone, with busy processors a
 	@COUNT=$(or $(COUNT),10) hack/repeat.sh $(PACKAGES)
 
 .PHONY: generate
-generate: ## Regenerate the code that is generated from pkg/apis
+generate: ## Regenerate the code that is generated from pkg/apis, and the PrometheusRule
 	hack/update-codegen.sh
+	hack/update-monitoring.sh
 
 .PHONY: verify
 verify: ## Check generated code and pages, module files, format, tracked files and go vet, changing nothing
 	hack/verify-codegen.sh
+	hack/update-monitoring.sh --verify
 	hack/verify-go.sh
 	go run ./hack/conformance -verify
 
