@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/utils/ptr"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/app/lifecycle"
@@ -99,6 +100,29 @@ func TestLeaseOwner(t *testing.T) {
 			t.Errorf("%s is allowed: %t", address, got)
 		}
 	}
+}
+
+// TestLeaderMetric checks that /metrics has whether this replica leads, with the name that the alert KnativeNoLeader reads.
+func TestLeaderMetric(t *testing.T) {
+	host, _ := leases(t)
+	if _, err := newElection(host, "system", ReplicaConfig{PodName: "server-0", PodIP: "127.0.0.1", Listener: listenLocal(t), Group: "all"}); err != nil {
+		t.Fatal(err)
+	}
+	families, err := legacyregistry.DefaultGatherer.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() != "leader_election_master_status" {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			if label := metric.GetLabel()[0]; label.GetName() == "name" && label.GetValue() == "knative-apiserver-leader" {
+				return
+			}
+		}
+	}
+	t.Error("there is no leader_election_master_status of knative-apiserver-leader")
 }
 
 func noInterfaces() ([]netip.Addr, error) { return nil, nil }

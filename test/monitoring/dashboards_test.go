@@ -103,7 +103,7 @@ func TestDashboards(t *testing.T) {
 			t.Errorf("%s has only the variables %v", file, sets.List(variables))
 		}
 		ids := sets.New[int]()
-		taken := map[[2]int]string{}
+		cells := map[[2]int]string{}
 		for _, p := range d.Panels {
 			if ids.Has(p.ID) {
 				t.Errorf("%s: several panels have the id %d", file, p.ID)
@@ -114,10 +114,10 @@ func TestDashboards(t *testing.T) {
 			}
 			for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 				for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
-					if other, found := taken[[2]int{x, y}]; found {
+					if other, found := cells[[2]int{x, y}]; found {
 						t.Fatalf("%s: panels %q and %q overlap", file, p.Title, other)
 					}
-					taken[[2]int{x, y}] = p.Title
+					cells[[2]int{x, y}] = p.Title
 				}
 			}
 			if p.Type == "row" {

@@ -132,7 +132,7 @@ type sample struct {
 	value  float64
 }
 
-// query returns the current values of an expression, except for NaN.
+// query returns the current finite values of an expression.
 func (p *prometheus) query(ctx context.Context, expression string) ([]sample, error) {
 	var data struct {
 		Result []struct {
@@ -149,7 +149,7 @@ func (p *prometheus) query(ctx context.Context, expression string) ([]sample, er
 		if err != nil {
 			return nil, fmt.Errorf("query %s: %w", expression, err)
 		}
-		if !math.IsNaN(value) {
+		if !math.IsNaN(value) && !math.IsInf(value, 0) {
 			samples = append(samples, sample{r.Metric, value})
 		}
 	}

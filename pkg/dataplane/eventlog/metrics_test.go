@@ -6,7 +6,7 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// TestUsageMetrics checks that the metrics of an embedded store tell how full it is.
+// TestUsageMetrics checks that the metrics of an embedded store report its size and limit.
 func TestUsageMetrics(t *testing.T) {
 	const mib = 1 << 20
 	l := open(t, Options{Dir: t.TempDir(), MaxBytes: 5 * mib})
