@@ -74,10 +74,6 @@ func TestUnused(t *testing.T) {
 			map[string]string{"_example": "", "loglevel.autoscaler": "debug"},
 			[]UnusedKey{{"loglevel.autoscaler", "use --v, --vmodule and --logging-format"}},
 		},
-		"config-observability": {
-			map[string]string{"logging.enable-request-log": "true", "metrics.backend-destination": "prometheus"},
-			[]UnusedKey{{"logging.enable-request-log", "use --access-log"}, {"metrics.backend-destination", "see docs/operations.md of this server"}},
-		},
 		"other": {map[string]string{"key": "value"}, nil},
 		servingv1.FeaturesConfigMapName: {
 			map[string]string{"authentication-oidc": "disabled", "default-authorization-mode": "deny-all"},

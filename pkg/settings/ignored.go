@@ -48,16 +48,15 @@ const (
 	noPing       = "PingSources are not served"
 	fixedTimes   = "the durations of Leases are fixed"
 	metricsPath  = "Prometheus reads /metrics of the API port"
-	useTracing   = "use --tracing-config-file"
+	useTracing   = "use tracing-protocol of config-observability"
 	useLogFlags  = "use --v, --vmodule and --logging-format"
-	seeOperating = "see docs/operations.md of this server"
 )
 
 // ignored returns the keys without effect. Some ConfigMaps have only such keys; tools expect that the ConfigMaps exist.
 func ignored() []ignoredKeys {
 	const (
 		kreferences, election           = "config-kreference-mapping", "config-leader-election"
-		logging, observability, tracing = "config-logging", "config-observability", "config-tracing"
+		logging, observability, tracing = "config-logging", ObservabilityConfigMapName, "config-tracing"
 		ping, sugar, brokerChannel      = "config-ping-defaults", "config-sugar", "config-br-default-channel"
 		features                        = servingv1.FeaturesConfigMapName
 	)
@@ -98,18 +97,13 @@ func ignored() []ignoredKeys {
 		{election, fixedTimes, nil},
 		{logging, useLogFlags, []string{"zap-logger-config", "loglevel.controller", "loglevel.webhook"}},
 		{logging, useLogFlags, nil},
-		{observability, metricsPath, []string{
-			"metrics-protocol", "metrics-endpoint", "metrics-export-interval", "runtime-export-interval",
-			"request-metrics-protocol", "request-metrics-endpoint", "request-metrics-export-interval",
-		}},
-		{observability, useTracing, []string{"tracing-protocol", "tracing-endpoint", "tracing-sampling-rate"}},
-		{observability, "use --profiling", []string{"runtime-profiling"}},
+		{observability, "the metrics of the Go runtime are exported with all others", []string{runtimeInterval}},
+		{observability, "use --profiling, whose readers are authorized", []string{runtimeProfiling}},
 		{observability, "use --access-log", []string{"logging.enable-request-log", "logging.request-log-template"}},
 		{observability, "probes do not pass the gateway", []string{"logging.enable-probe-request-log"}},
 		{observability, "Pods get no volume for /var/log", []string{"logging.enable-var-log-collection"}},
 		{observability, "status.logUrl is a path of this API server", []string{"logging.revision-url-template"}},
 		{observability, "sources are not served", []string{"sink-event-error-reporting.enable"}},
-		{observability, seeOperating, nil},
 		{ping, noPing, []string{"data-max-size"}},
 		{ping, noPing, nil},
 		{sugar, noInjection, []string{"namespace-selector", "trigger-selector"}},
@@ -152,6 +146,8 @@ func idle(name string, s Settings) map[string]string {
 			}
 		}
 		maps.Copy(keys, idleACME(s.Network))
+	case ObservabilityConfigMapName:
+		maps.Copy(keys, idleObservability(s.Observability))
 	}
 	return keys
 }

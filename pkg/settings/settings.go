@@ -23,7 +23,9 @@ type Settings struct {
 	Domain     Domain
 	GC         GC
 	Network    Network
-	Senders    Senders
+	// Observability selects where traces and metrics are exported to (config-observability).
+	Observability Observability
+	Senders       Senders
 	// TransportEncryption selects the schemes by which Brokers and Channels accept events (transport-encryption of config-features).
 	TransportEncryption TransportEncryption
 	// TagHeader makes the request header Knative-Serving-Tag select a tag of the Route (tag-header-based-routing of
@@ -147,6 +149,8 @@ func Default(domain string) Settings {
 		GC:      GC{RetainSinceCreateTime: 48 * time.Hour, RetainSinceLastActiveTime: 15 * time.Hour, MinNonActiveRevisions: 20, MaxNonActiveRevisions: 1000},
 		Network: defaultNetwork(),
 		Senders: Senders{DefaultMode: SendersSameNamespace},
+
+		Observability: defaultObservability(),
 
 		TransportEncryption: TransportDisabled,
 	}

@@ -36,6 +36,7 @@ func configMaps() []configMap {
 		{servingv1.FeaturesConfigMapName, parseFeatures},
 		{GCConfigMapName, parseGC},
 		{NetworkConfigMapName, parseNetwork},
+		{ObservabilityConfigMapName, parseObservability},
 	}
 }
 

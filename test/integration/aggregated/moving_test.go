@@ -98,7 +98,7 @@ func TestUnusedSettings(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		const want = "Keys have no effect: 'backend' (use --tracing-config-file)"
+		const want = "Keys have no effect: 'backend' (use tracing-protocol of config-observability)"
 		for _, event := range events.Items {
 			if event.Message == want && event.Type == corev1.EventTypeWarning {
 				return nil
