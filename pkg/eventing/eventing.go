@@ -3,6 +3,7 @@
 package eventing
 
 import (
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -27,6 +28,11 @@ type Key struct {
 
 // String returns kind, namespace and name, such as "Broker default/orders".
 func (k Key) String() string { return string(k.Kind) + " " + k.Namespace + "/" + k.Name }
+
+// Label returns the name of the object in traces and metrics, as Knative forms it, such as "broker:orders.default".
+func (k Key) Label() string {
+	return strings.ToLower(string(k.Kind)) + ":" + k.Name + "." + k.Namespace
+}
 
 // Stream is a Broker or a Channel: it accepts events and keeps them until they are delivered to all its consumers. Immutable.
 type Stream struct {

@@ -18,6 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/trace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/telemetry/histogram"
 )
 
 // deadLetterSuffix follows a consumer's UID in the name of the queue of its dead letters.
@@ -40,11 +41,24 @@ type consumer struct {
 // consumerCounts are the counters of a consumer's metrics.
 type consumerCounts struct {
 	matched, unfiltered, delivered, retried, deadLettered, dropped, looped atomic.Int64
+	// stream is the key of the stream.
+	stream atomic.Pointer[eventing.Key]
+	// dispatched are the durations of attempts, by the status code of the response or 0.
+	dispatched histogram.Vector[int]
+}
+
+// maxDispatchCodes bounds the status codes for which attempts are counted. Further ones are counted by their hundred.
+const maxDispatchCodes = 32
+
+// dispatch counts an attempt.
+func (n *consumerCounts) dispatch(r *sender.Result) {
+	n.dispatched.Of(r.Code, maxDispatchCodes, func(code int) int { return code / 100 * 100 }).Observe(r.Latency)
 }
 
 func newConsumer(s *stream, config *eventing.Consumer, c clock.WithDelayedExecution) *consumer {
 	n := &consumer{stream: s, counts: s.broker.consumerCounts.of(config.Key, config.UID)}
 	n.config.Store(config)
+	n.counts.stream.Store(&config.Stream)
 	logger := klog.FromContext(s.ctx).WithValues("consumer", config.Key.String())
 	n.ctx, n.cancel = context.WithCancel(klog.NewContext(s.ctx, logger))
 	n.health.clock = c
@@ -227,6 +241,9 @@ func (c *consumer) send(ctx context.Context, config *eventing.Consumer, e *event
 		Consumer:    config.Key,
 		Token:       token,
 	})
+	if ctx.Err() == nil {
+		c.counts.dispatch(&result)
+	}
 	if result.Code == http.StatusUnauthorized {
 		if token != "" && c.stream.broker.options.Tokens.Rejected(tokenKey(config, to), token) {
 			return sender.Result{Code: result.Code, Err: errTokenRejected}

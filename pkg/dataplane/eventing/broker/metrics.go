@@ -1,11 +1,14 @@
 package broker
 
 import (
+	"strconv"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/component-base/metrics"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/telemetry/histogram"
 )
 
 // descriptions describe the metrics. All have the labels kind, namespace and name of their object. Counters are removed with it, gauges
@@ -13,6 +16,22 @@ import (
 type descriptions struct {
 	accepted, matched, unfiltered, looped                       *metrics.Desc
 	delivered, retried, deadLettered, dropped, inFlight, oldest *metrics.Desc
+	// dispatched is Knative's metric of attempts. dispatches is the same for histograms.
+	dispatched *metrics.Desc
+	dispatches *prometheus.Desc
+}
+
+// Knative's metric of attempts. Its type of event is left out, because senders choose it.
+const (
+	dispatchName = "kn_eventing_dispatch_duration_seconds"
+	dispatchHelp = "The duration of attempts to deliver an event, in seconds."
+)
+
+func dispatchLabels() []string {
+	return []string{
+		"kn_broker_namespace", "kn_broker_name", "kn_channel_namespace", "kn_channel_name", "messaging_system", "messaging_operation_name",
+		"messaging_destination_name", "http_response_status_code",
+	}
 }
 
 func describe() descriptions {
@@ -30,6 +49,9 @@ func describe() descriptions {
 		dropped:      desc("events_dropped_total", "Number of events that neither the subscriber nor a dead letter sink accepted."),
 		inFlight:     desc("deliveries_in_flight", "Number of delivery attempts in flight."),
 		oldest:       desc("oldest_undelivered_event_seconds", "Age of the oldest undelivered event in seconds, 0 without one."),
+
+		dispatched: metrics.NewDesc(dispatchName, dispatchHelp, dispatchLabels(), nil, metrics.ALPHA, ""),
+		dispatches: prometheus.NewDesc(dispatchName, "[ALPHA] "+dispatchHelp, dispatchLabels(), nil),
 	}
 }
 
@@ -44,7 +66,7 @@ type collector struct {
 // DescribeWithStability implements metrics.StableCollector.
 func (m *collector) DescribeWithStability(to chan<- *metrics.Desc) {
 	d := &m.descriptions
-	for _, desc := range []*metrics.Desc{d.accepted, d.matched, d.unfiltered, d.looped, d.delivered, d.retried, d.deadLettered, d.dropped, d.inFlight, d.oldest} {
+	for _, desc := range []*metrics.Desc{d.accepted, d.matched, d.unfiltered, d.looped, d.delivered, d.retried, d.deadLettered, d.dropped, d.inFlight, d.oldest, d.dispatched} {
 		to <- desc
 	}
 }
@@ -62,6 +84,7 @@ func (m *collector) CollectWithStability(to chan<- metrics.Metric) {
 		counter(d.deadLettered, n.deadLettered.Load())
 		counter(d.dropped, n.dropped.Load())
 		counter(d.looped, n.looped.Load())
+		d.dispatch(to, key, n)
 	})
 	b.streamCounts.each(func(key eventing.Key, n *streamCounts) {
 		counter := counterOf(to, key)
@@ -82,6 +105,25 @@ func (m *collector) CollectWithStability(to chan<- metrics.Metric) {
 	b.streams.Range(func(key, found any) bool {
 		gaugeOf(to, key.(eventing.Key))(d.oldest, lags[found.(*stream)].Seconds())
 		return true
+	})
+}
+
+// dispatch sends the durations of attempts for a consumer.
+func (d *descriptions) dispatch(to chan<- metrics.Metric, key eventing.Key, n *consumerCounts) {
+	labels := []string{"", "", "", "", "knative", "send", key.Label()}
+	if stream := n.stream.Load(); stream != nil && stream.Kind == eventing.Broker {
+		labels[0], labels[1] = stream.Namespace, stream.Name
+	} else if stream != nil {
+		labels[2], labels[3] = stream.Namespace, stream.Name
+	}
+	n.dispatched.Each(func(code int, took *histogram.Histogram) {
+		text := ""
+		if code != 0 {
+			text = strconv.Itoa(code)
+		}
+		var sum histogram.Sum
+		sum.Add(took)
+		to <- sum.Metric(d.dispatches, histogram.Knative(), append(labels[:7:7], text)...)
 	})
 }
 

@@ -61,6 +61,31 @@ func (w *fixture) expectMetricOf(registry metrics.KubeRegistry, name, object, wa
 	w.expect(name+" of "+object, have, want)
 }
 
+// expectDispatched fails unless Knative's metric has the number of attempts for a destination with a status code.
+func (w *fixture) expectDispatched(registry metrics.KubeRegistry, destination, code string, want uint64) {
+	w.Helper()
+	families, err := registry.Gather()
+	w.must(err)
+	have := uint64(0)
+	for _, family := range families {
+		if family.GetName() != dispatchName {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			labels := map[string]string{}
+			for _, l := range m.GetLabel() {
+				labels[l.GetName()] = l.GetValue()
+			}
+			if labels["messaging_destination_name"] != destination || labels["http_response_status_code"] != code {
+				continue
+			}
+			have += m.GetHistogram().GetSampleCount()
+			w.expect("stream of "+destination, labels["kn_broker_namespace"]+"/"+labels["kn_broker_name"]+labels["kn_channel_name"], "default/b")
+		}
+	}
+	w.expect("attempts for "+destination, fmt.Sprint(have), fmt.Sprint(want))
+}
+
 func TestMetrics(t *testing.T) {
 	run(t, func(w *fixture) {
 		registry := metrics.NewKubeRegistry()
@@ -91,6 +116,10 @@ func TestMetrics(t *testing.T) {
 		w.expectMetric(registry, "deliveries_in_flight", "gauge", "Trigger a 0", "Trigger hung 2", "Trigger poison 0", "Trigger refused 0")
 		w.expectMetric(registry, "oldest_undelivered_event_seconds", "gauge",
 			"Broker b 30", "Channel c 0", "Trigger a 0", "Trigger hung 30", "Trigger poison 0", "Trigger refused 0")
+
+		w.expectDispatched(registry, "trigger:poison.default", "500", 6)
+		w.expectDispatched(registry, "trigger:refused.default", "400", 1)
+		w.expectDispatched(registry, "trigger:hung.default", "", 0)
 
 		w.must(w.RemoveConsumer(w.Context(), trigger("hung").Key))
 		w.expectMetric(registry, "deliveries_in_flight", "gauge", "Trigger a 0", "Trigger poison 0", "Trigger refused 0")

@@ -46,6 +46,25 @@ func TestMetrics(t *testing.T) {
 			"knative_autoscaler_excess_burst_capacity"); err != nil {
 			t.Error(err)
 		}
+		// Knative has the metrics of concurrency only, by which the Revision scales.
+		knative := ""
+		for _, series := range [][]string{
+			{"pods_desired", "Desired number of instances of the revision.", `busy",kn_service_name="hello"} 3`, `resting",kn_service_name="hello"} 0`},
+			{"pods_count", "Number of ready instances of the revision.", `busy",kn_service_name="hello"} 3`, `resting",kn_service_name="hello"} 0`},
+			{"panic_mode", "1 if the revision scales on its panic window, otherwise 0.", `busy",kn_service_name="hello"} 1`},
+			{"concurrency_stable", "Average number of requests in flight over the stable window.", `busy",kn_service_name="hello"} 210`},
+			{"concurrency_target", "Target number of requests in flight per instance.", `busy",kn_service_name="hello"} 70`},
+		} {
+			name := "kn_revision_" + series[0]
+			knative += "# HELP " + name + " [ALPHA] " + series[1] + "\n# TYPE " + name + " gauge\n"
+			for _, value := range series[2:] {
+				knative += name + `{k8s_namespace_name="default",kn_configuration_name="hello",kn_revision_name="` + value + "\n"
+			}
+		}
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(knative), "kn_revision_pods_desired", "kn_revision_pods_count", "kn_revision_panic_mode",
+			"kn_revision_concurrency_stable", "kn_revision_concurrency_target", "kn_revision_rps_stable_per_second", "kn_revision_rps_target_per_second"); err != nil {
+			t.Error(err)
+		}
 		changes := strings.NewReader(`# HELP knative_autoscaler_scale_changes_total [ALPHA] Number of decisions that changed the number of instances, by direction (up, down).
 # TYPE knative_autoscaler_scale_changes_total counter
 knative_autoscaler_scale_changes_total{configuration="hello",direction="down",namespace="default",revision="busy",service="hello"} 0
