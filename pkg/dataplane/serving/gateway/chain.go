@@ -146,6 +146,7 @@ func (c *chain) serve(in inbound, f forwarder) (served bool) {
 		if owner, other := revision.Owner(); other {
 			// Own: the replica that owns the Revision acquires the backend.
 			x.request.End(c.options.Clock.Now())
+			x.beginForward(nil)
 			x.result = f.ForwardToOwner(owner)
 		} else if grant := x.acquire(); grant.Outcome == pool.Granted {
 			// Acquire, and forward.
@@ -282,6 +283,9 @@ func (x *exchange) acquire() pool.Grant {
 		x.entered = x.pool.Tenant().Enter(x)
 	}
 	grant := x.request.Acquire(x)
+	if x.spans != nil {
+		x.spans.granted(&grant, x.chain.options.Clock.Now())
+	}
 	if grant.Outcome == pool.Granted && !x.entered {
 		x.pool.Tenant().Pass()
 		x.entered = true
@@ -292,6 +296,7 @@ func (x *exchange) acquire() pool.Grant {
 // forward sends the request to its backend. A request to a Revision with containerConcurrency can be interrupted meanwhile, and is not
 // sent if the standing has lapsed since it was granted the backend.
 func (x *exchange) forward(grant pool.Grant) serving.Result {
+	x.beginForward(grant.Backend)
 	revision, known := x.pool.Revision()
 	if x.chain.options.Standing == nil || known && revision.ContainerConcurrency == 0 {
 		return x.forwarder.Forward(grant.Backend)

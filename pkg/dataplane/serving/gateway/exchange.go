@@ -41,6 +41,8 @@ type exchange struct {
 	begun     time.Time
 	result    serving.Result
 	trace     trace
+	// spans are the spans of a request that is traced, or nil.
+	spans *spans
 	// user is the verified caller, or empty.
 	user string
 	// newTrace is true if the trace does not continue the client's.
@@ -69,15 +71,7 @@ var (
 func (c *chain) begin(in inbound, p *pool.Pool, f forwarder) *exchange {
 	x := exchanges.Get().(*exchange)
 	x.chain, x.forwarder, x.in, x.pool, x.request, x.begun = c, f, in, p, p.Request(), c.options.Clock.Now()
-	if in.head != nil {
-		x.newTrace = x.trace.set(string(only(in.head, traceparentField)))
-	} else {
-		parent := ""
-		if values := in.request.Header.Values(traceparentField); len(values) == 1 {
-			parent = values[0]
-		}
-		x.newTrace = x.trace.set(parent)
-	}
+	x.beginTrace()
 	x.user = in.user
 	if _, other := p.Owner(); !other && in.policy == nil {
 		x.request.Begin()
@@ -112,7 +106,10 @@ func (x *exchange) end() {
 		// The standard path begins a new exchange.
 		x.series.Cancel()
 	} else {
-		x.series.Done(x.result.Status, took)
+		x.series.Done(x.in.method(), x.result.Status, took)
+		if x.spans != nil {
+			x.spans.end(&x.result, now)
+		}
 		if log := x.chain.recorder.log; log != nil && !x.in.forwarded() {
 			log.write(x.entry(backend, now, took))
 		}
@@ -138,6 +135,9 @@ func (x *exchange) Wait() (context.Context, context.CancelFunc) { return x.forwa
 // Queued implements pool.Waiter.
 func (x *exchange) Queued() (context.Context, context.CancelFunc) {
 	x.exit()
+	if x.spans != nil {
+		x.spans.waiting = x.chain.options.Clock.Now()
+	}
 	return x.forwarder.Wait()
 }
 
@@ -175,6 +175,9 @@ func (x *exchange) Hold(bytes int) bool {
 func (x *exchange) ResponseStarted() {
 	x.exit()
 	x.request.ResponseStarted()
+	if x.spans != nil {
+		x.spans.responded(x.chain.options.Clock.Now())
+	}
 }
 
 // Streaming implements serving.Observer.
@@ -253,6 +256,9 @@ func (x *exchange) Rewrite(r *httputil.ProxyRequest) {
 		}
 		if original := r.In.Header["K-Original-Host"]; original != nil {
 			header["K-Original-Host"] = original
+		}
+		if x.spans != nil {
+			header.Set(traceparentField, string(x.trace[:]))
 		}
 		return
 	}

@@ -62,7 +62,10 @@ func (t *trace) id() []byte { return t[3:35] }
 
 // set continues the trace of a traceparent header, or begins a trace if the header is invalid. It keeps the flags sampled and
 // random; the others are not defined yet.
-func (t *trace) set(parent string) (begins bool) {
+func (t *trace) set(parent string) (begins bool) { return setTrace(t, parent) }
+
+// setTrace is trace.set for both types of header, without allocating.
+func setTrace[T string | []byte](t *trace, parent T) (begins bool) {
 	copy(t[:], "00-")
 	begins = !validTraceparent(parent)
 	if !begins {
@@ -83,29 +86,32 @@ func (t *trace) set(parent string) (begins bool) {
 	return begins
 }
 
+// sampled reports whether the client records the trace.
+func (t *trace) sampled() bool { return t[54]&1 == 1 }
+
 // validTraceparent reports whether a traceparent header is valid. Headers of later versions may be longer.
-func validTraceparent(v string) bool {
-	if len(v) < 55 || v[2] != '-' || v[35] != '-' || v[52] != '-' || v[:2] == "ff" {
+func validTraceparent[T string | []byte](v T) bool {
+	if len(v) < 55 || v[2] != '-' || v[35] != '-' || v[52] != '-' || string(v[:2]) == "ff" {
 		return false
 	}
-	if len(v) > 55 && (v[:2] == "00" || v[55] != '-') {
+	if len(v) > 55 && (string(v[:2]) == "00" || v[55] != '-') {
 		return false
 	}
 	return isHex(v[:2]) && isHex(v[3:35]) && isHex(v[36:52]) && isHex(v[53:55]) && !zeros(v[3:35]) && !zeros(v[36:52])
 }
 
-func isHex(v string) bool {
-	for _, c := range []byte(v) {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+func isHex[T string | []byte](v T) bool {
+	for i := range len(v) {
+		if c := v[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
 			return false
 		}
 	}
 	return true
 }
 
-func zeros(v string) bool {
-	for _, c := range []byte(v) {
-		if c != '0' {
+func zeros[T string | []byte](v T) bool {
+	for i := range len(v) {
+		if v[i] != '0' {
 			return false
 		}
 	}

@@ -53,6 +53,8 @@ type Options struct {
 	AccessLog io.Writer
 	// Register registers the metrics, such as legacyregistry.MustRegister. Nil disables them.
 	Register func(...metrics.Registerable)
+	// Tracing selects the requests that are traced, and makes their spans. Nil traces none.
+	Tracing Tracing
 	// Clock is the clock; nil means the real one.
 	Clock clock.PassiveClock
 	// Budget bounds the bytes that requests hold. Nil means a budget of 256 MiB for this gateway alone.

@@ -167,10 +167,16 @@ func TestMetrics(t *testing.T) {
 			}
 			got := gather(t, registry)
 			for name, want := range map[string]float64{
-				"refused_requests_total 400":                  1,
-				"requests_total 200 c default r s":            1,
-				"unknown_host_requests_total":                 1,
-				"request_duration_seconds c default r s":      1,
+				"refused_requests_total 400":             1,
+				"requests_total 200 c default r s":       1,
+				"unknown_host_requests_total":            1,
+				"request_duration_seconds c default r s": 1,
+
+				"kn_serving_invocation_duration_seconds 200 default c r s":   1,
+				"http_server_request_duration_seconds GET 200 default c r s": 1,
+				"kn_revision_request_queued default r":                       0,
+				"kn_revision_request_active default r":                       0,
+
 				"queue_wait_seconds c default r s":            1,
 				"cold_start_seconds c default scheduling r s": 1,
 				"cold_start_seconds c default starting r s":   1,

@@ -31,6 +31,8 @@ type Grant struct {
 	// Backend is set if the request was granted it, Rejection if it was rejected.
 	Backend   *Backend
 	Rejection *serving.Rejection
+	// Cold is true if the request waited because there was no usable backend.
+	Cold bool
 	// Term is the term of the standing in which the backend was granted.
 	Term int
 	// Err is the reason why the request stopped waiting, if it did.
@@ -166,7 +168,7 @@ func (r *Request) Acquire(w Waiter) Grant {
 		}
 	}
 	grant := p.wait(ctx, in)
-	r.backend = grant.Backend
+	r.backend, grant.Cold = grant.Backend, usable == 0
 	p.series.Load().observeWait(p.pools.options.Clock.Since(began))
 	return grant
 }
