@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -110,8 +109,6 @@ func (o *aggregatedOptions) complete() server {
 	completed, api := *o, *o.api
 	api.NoAPI = !o.components.has(componentAPIServer)
 	api.SystemNamespace = o.systemNamespace
-	// The flag --tracing-config-file belongs to the API server.
-	completed.broker.tracingConfig = api.Recommended.Traces.ConfigFile
 	return &completedAggregated{&completed, api.Complete()}
 }
 
@@ -213,7 +210,7 @@ func (o *completedAggregated) run(command *cobra.Command) error {
 		return err
 	}
 	defer ports.close()
-	config, err := o.config(command.Context(), ports)
+	config, err := o.config(ports)
 	if err != nil {
 		return err
 	}
@@ -221,9 +218,15 @@ func (o *completedAggregated) run(command *cobra.Command) error {
 }
 
 // config returns the configuration of the server with these ports.
-func (o *completedAggregated) config(ctx context.Context, ports *listeners) (*app.AggregatedConfig, error) {
+func (o *completedAggregated) config(ports *listeners) (*app.AggregatedConfig, error) {
+	// The flag belongs to the API server, which reads the file for its own spans.
+	tracing, err := readTracing(o.api.Recommended.Traces.ConfigFile)
+	if err != nil {
+		return nil, err
+	}
 	config := &app.AggregatedConfig{
 		API:                 o.server,
+		Tracing:             tracing,
 		ClusterDomain:       o.clusterDomain,
 		Certificates:        o.replica.certificates(),
 		Replica:             o.replica.replica(o.components, ports.peer),
@@ -239,10 +242,7 @@ func (o *completedAggregated) config(ctx context.Context, ports *listeners) (*ap
 		}
 	}
 	if o.components.has(componentBroker) {
-		var err error
-		if config.Eventing, err = o.broker.config(ctx, ports.broker, ports.brokerTLS); err != nil {
-			return nil, err
-		}
+		config.Eventing = o.broker.config(ports.broker, ports.brokerTLS)
 	}
 	return config, nil
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -9,10 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-	oteltrace "go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/api/resource"
-	genericoptions "k8s.io/apiserver/pkg/server/options"
-	"k8s.io/component-base/tracing"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/app"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/trace"
@@ -26,7 +22,6 @@ type brokerOptions struct {
 	log           eventlog.Options
 	maxBytes      quantity
 	maxStream     quantity
-	tracingConfig string
 	traceFor      time.Duration
 	traceBytes    quantity
 }
@@ -106,32 +101,13 @@ func (o *brokerOptions) validate() error {
 }
 
 // config returns the configuration of Eventing with its listeners; tls may be nil.
-func (o *brokerOptions) config(ctx context.Context, listener, tls net.Listener) (*app.EventingConfig, error) {
-	tracing, err := o.tracing(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (o *brokerOptions) config(listener, tls net.Listener) *app.EventingConfig {
 	log := o.log
 	log.MaxBytes, log.MaxStreamBytes = int64(o.maxBytes), int64(o.maxStream)
 	return &app.EventingConfig{
-		Listener: listener, TLS: tls, Log: log, MaxEventBytes: int64(o.maxEventSize), Tracing: tracing,
+		Listener: listener, TLS: tls, Log: log, MaxEventBytes: int64(o.maxEventSize),
 		TraceRetention: o.traceFor, TraceMaxBytes: int64(o.traceBytes),
-	}, nil
-}
-
-func (o *brokerOptions) tracing(ctx context.Context) (oteltrace.TracerProvider, error) {
-	if o.tracingConfig == "" {
-		return nil, nil
 	}
-	config, err := genericoptions.ReadTracingConfiguration(o.tracingConfig)
-	if err != nil {
-		return nil, fmt.Errorf("read --tracing-config-file: %w", err)
-	}
-	provider, err := tracing.NewProvider(ctx, config, nil, nil)
-	if err != nil {
-		return nil, fmt.Errorf("configure tracing: %w", err)
-	}
-	return provider, nil
 }
 
 // quantity is a number of bytes. It implements pflag.Value.

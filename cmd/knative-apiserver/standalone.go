@@ -37,6 +37,7 @@ type standaloneOptions struct {
 	broker        brokerOptions
 	memory        quantity
 	destination   destinationOptions
+	tracingFile   string
 }
 
 func newStandaloneOptions() *standaloneOptions {
@@ -57,7 +58,7 @@ func (o *standaloneOptions) addFlags(fss *cliflag.NamedFlagSets) {
 		"Components to run: apiserver alone, or with controllers and at least one of gateway (Serving) and broker (Eventing).")
 	generic.StringVar(&o.configDir, "config-dir", "",
 		"Directory of YAML files with the ConfigMaps config-autoscaler, config-br-defaults, config-defaults, config-domain, config-features, "+
-			"config-gc, config-network and default-ch-webhook. Changes take effect at once. Empty reads the ConfigMaps of namespace knative-system.")
+			"config-gc, config-network, config-observability and default-ch-webhook. Changes take effect at once. Empty reads the ConfigMaps of namespace knative-system.")
 	addClusterDomainFlag(generic, &o.clusterDomain)
 	addMemoryFlag(generic, &o.memory)
 	o.api.AddFlags(fss)
@@ -78,8 +79,9 @@ func (o *standaloneOptions) addFlags(fss *cliflag.NamedFlagSets) {
 		"Port of the broker for events over HTTPS. 0 selects a free port, -1 disables HTTPS. If the default port is in use, a free port is selected.")
 	o.destination.addFlags(fss.FlagSet(destinationSection),
 		"link-local, multicast and reserved addresses, metadata services, and addresses of this machine except loopback")
-	fss.FlagSet("traces").StringVar(&o.broker.tracingConfig, "tracing-config-file", "",
-		"Path of a TracingConfiguration (apiserver.config.k8s.io/v1) for the spans of events and deliveries. Empty disables tracing.")
+	fss.FlagSet("traces").StringVar(&o.tracingFile, "tracing-config-file", "",
+		"Path of a TracingConfiguration (apiserver.config.k8s.io/v1) for the spans of requests, events and deliveries while tracing-protocol of config-observability is none. "+
+			"Empty exports none then.")
 }
 
 // completedStandalone are standaloneOptions with all values that depend on other options.
@@ -120,8 +122,13 @@ func newStandaloneCommand() *cobra.Command {
 // run implements server.
 func (o *completedStandalone) run(command *cobra.Command) error {
 	limitMemory(command.Context())
+	tracing, err := readTracing(o.tracingFile)
+	if err != nil {
+		return err
+	}
 	config := app.StandaloneConfig{
 		API:           o.api,
+		Tracing:       tracing,
 		ConfigDir:     o.configDir,
 		ClusterDomain: o.clusterDomain,
 		AccessLog:     o.accessLog,
@@ -168,9 +175,7 @@ func (o *completedStandalone) run(command *cobra.Command) error {
 			}
 			defer tls.Close()
 		}
-		if config.Eventing, err = o.broker.config(command.Context(), listener, tls); err != nil {
-			return err
-		}
+		config.Eventing = o.broker.config(listener, tls)
 	}
 	return config.Run(command.Context(), command.OutOrStdout())
 }

@@ -33,6 +33,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+	"github.com/knative-apiserver/knative-apiserver/pkg/telemetry"
 )
 
 // publicDomain is the suffix of public host names of Routes unless config-domain specifies one.
@@ -61,6 +62,8 @@ type AggregatedConfig struct {
 	AllowCrossNamespace bool
 	// Destinations decides which addresses tenants may name.
 	Destinations egress.Options
+	// Tracing is where traces of requests and events go unless config-observability selects it. The zero value exports none.
+	Tracing settings.Tracing
 }
 
 // ServingConfig configures Serving.
@@ -88,6 +91,8 @@ func (c AggregatedConfig) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// The last spans are those of requests and events that end while the server stops.
+	defer a.telemetry.Stop()
 	foundation := lifecycle.NewRunner(stopTimeout, shutdown)
 	if err := foundation.Start(ctx, a.foundation()); err != nil {
 		return err
@@ -112,6 +117,8 @@ type aggregated struct {
 	faults   *faults
 	budget   *flow.Budget
 	guard    *egress.Guard
+	// telemetry exports traces and metrics.
+	telemetry *telemetry.Telemetry
 	// reviews verifies callers of Services and senders of events.
 	reviews *reviews.Reviews
 	// certificates is nil without certificates of its own, replica without peers.
@@ -147,6 +154,7 @@ func newAggregated(ctx context.Context, c AggregatedConfig, shutdown func()) (*a
 		faults:           newFaults(c.API.SystemNamespace),
 		budget:           newBudget(registry, c.MemoryBudget, c.Eventing),
 	}
+	a.telemetry = newTelemetry(ctx, registry, a.settings, c.Tracing, c.API.SystemNamespace)
 	if err := a.join(ctx); err != nil {
 		return nil, err
 	}

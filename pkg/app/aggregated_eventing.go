@@ -55,7 +55,7 @@ func (a *aggregated) newEventing(ctx context.Context, clients *clients, services
 	}
 	return newEventing(ctx, eventingOptions{
 		EventingConfig: config, registry: a.registry, clients: clients, clusterDomain: a.ClusterDomain, host: cluster,
-		settings: a.settings, reviews: a.reviews, dataDir: a.API.DataDir,
+		settings: a.settings, tracing: a.telemetry.Tracing(), reviews: a.reviews, dataDir: a.API.DataDir,
 		accounts: senderaccount.Source{Client: a.writer.CoreV1(), Informer: accounts},
 		// Each replica requests the tokens for the streams that it owns.
 		tokens: tokens.New(tokens.Options{

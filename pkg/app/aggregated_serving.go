@@ -42,7 +42,7 @@ func (a *aggregated) newServing(ctx context.Context, clients *clients, services,
 	store := &gatewaycerts.Store{}
 	activations := &activations{}
 	gateway := newGateway(gatewayOptions{
-		registry: a.registry, settings: a.settings, budget: a.budget, activations: activations, accessLog: log, standardOnly: a.Serving.StandardOnly, proxies: a.Serving.Proxies, proxyProtocol: a.Serving.ProxyProtocol, replica: a.replica,
+		registry: a.registry, settings: a.settings, budget: a.budget, tracing: a.telemetry.Tracing(), activations: activations, accessLog: log, standardOnly: a.Serving.StandardOnly, proxies: a.Serving.Proxies, proxyProtocol: a.Serving.ProxyProtocol, replica: a.replica,
 		reviews: a.reviews, listeners: 3, certificates: store, stopTimeout: longestRequest,
 	})
 	workload, err := kubeworkload.New(kubeworkload.Options{

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"time"
 
-	"go.opentelemetry.io/otel/trace"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
@@ -34,8 +33,6 @@ type EventingConfig struct {
 	Log eventlog.Options
 	// MaxEventBytes is the maximum size of the body of an event request.
 	MaxEventBytes int64
-	// Tracing exports the spans of events and deliveries. Nil disables tracing.
-	Tracing trace.TracerProvider
 	// TraceRetention is how long records of events are kept for the subresource trace; 0 records nothing. TraceMaxBytes bounds their size.
 	TraceRetention time.Duration
 	TraceMaxBytes  int64

@@ -46,6 +46,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+	"github.com/knative-apiserver/knative-apiserver/pkg/telemetry"
 )
 
 // channelPath is the first element of the paths of Channels, which distinguishes them from Brokers of the same name.
@@ -84,6 +85,8 @@ type eventingOptions struct {
 	registry metricsRegistry
 	clients  *clients
 	settings *settings.Store
+	// tracing makes the spans of events and deliveries.
+	tracing *telemetry.Tracing
 	// reviews verifies senders of events.
 	reviews *reviews.Reviews
 	// accounts creates the ServiceAccounts of Triggers and Subscriptions, and tokens has their tokens.
@@ -143,7 +146,7 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 	health := &healthChanges{}
 	at := &addresses{plain: o.plain, encryption: func() settings.TransportEncryption { return o.settings.Get().TransportEncryption }, secure: o.secure, authenticated: o.authenticated}
 	deliverer := sender.New(sender.Options{
-		TracerProvider: o.Tracing, Dial: o.guard.Dialer(egress.ForEvents, sender.DialTimeout), Discloses: o.discloses, Budget: o.budget,
+		TracerProvider: o.tracing.Provider(), Traced: o.tracing.Enabled, Dial: o.guard.Dialer(egress.ForEvents, sender.DialTimeout), Discloses: o.discloses, Budget: o.budget,
 	})
 	own := o.newBroker(ctx, log, known, health, at, deliverer, traces)
 	log.SetRestoreHooks(eventlog.RestoreHooks{Exists: known.existsNow, Restored: func(id string) {
@@ -153,7 +156,7 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 	}})
 
 	m := &eventingModules{broker: &brokerModule{dataPlane: own, log: log, traces: traces, listener: o.Listener, tls: o.TLS, secure: o.secure, trust: o.trustBundles(deliverer)}}
-	accepting := ingress.Options{MaxBody: o.MaxEventBytes, Budget: o.budget, TracerProvider: o.Tracing, Register: o.registry.MustRegister, Serves: at.serves}
+	accepting := ingress.Options{MaxBody: o.MaxEventBytes, Budget: o.budget, TracerProvider: o.tracing.Provider(), Traced: o.tracing.Enabled, Register: o.registry.MustRegister, Serves: at.serves}
 	recorder := o.clients.recorder
 	var shared *sharedEventing
 	if o.replica != nil {

@@ -86,7 +86,7 @@ func TestStandaloneModules(t *testing.T) {
 	api, config := serveAPI(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	s := newStandalone(StandaloneConfig{
+	s := newStandalone(ctx, StandaloneConfig{
 		API: api, ClusterDomain: "cluster.local", AccessLog: filepath.Join(api.DataDir, "access.log"), Gateway: listenLocal(t),
 		Eventing: &EventingConfig{Listener: listenLocal(t), Log: eventlog.Options{Replicas: 1}, MaxEventBytes: 1 << 20},
 	}, metrics.NewKubeRegistry(), func() {})

@@ -33,6 +33,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/peer"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+	"github.com/knative-apiserver/knative-apiserver/pkg/telemetry"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
@@ -59,6 +60,8 @@ type gatewayOptions struct {
 	settings    *settings.Store
 	budget      *flow.Budget
 	activations *activations
+	// tracing makes the spans of requests.
+	tracing *telemetry.Tracing
 	// drained is called when a draining backend has no requests. Nil if the workload asks the gateway instead.
 	drained func(revision routing.Key, backend string)
 	// accessLog may be nil.
@@ -97,6 +100,7 @@ func newGateway(o gatewayOptions) *gateway.Gateway {
 		Certificates:        o.certificates,
 		Reviews:             o.reviews,
 		Budget:              o.budget,
+		Tracing:             o.tracing,
 		Register:            o.registry.MustRegister,
 		StopTimeout:         o.stopTimeout,
 		Listeners:           o.listeners,

@@ -33,6 +33,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/host"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
+	"github.com/knative-apiserver/knative-apiserver/pkg/telemetry"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process"
 )
 
@@ -65,13 +66,17 @@ type StandaloneConfig struct {
 	MemoryBudget int64
 	// Destinations decides to which addresses events may be sent.
 	Destinations egress.Options
+	// Tracing is where traces go unless config-observability selects it. The zero value exports none.
+	Tracing settings.Tracing
 }
 
 // Run runs the server until ctx is canceled and in-flight work has finished. It writes one line to out when the server is ready.
 func (c StandaloneConfig) Run(ctx context.Context, out io.Writer) error {
 	ctx, shutdown := context.WithCancel(ctx)
 	defer shutdown()
-	s := newStandalone(c, processMetrics{}, shutdown)
+	s := newStandalone(ctx, c, processMetrics{}, shutdown)
+	// The last spans are those of requests and events that end while the server stops.
+	defer s.telemetry.Stop()
 	foundation := lifecycle.NewRunner(stopTimeout, shutdown)
 	if err := foundation.Start(ctx, s.foundation()); err != nil {
 		return err
@@ -89,6 +94,8 @@ type standalone struct {
 	settings *settings.Store
 	faults   *faults
 	budget   *flow.Budget
+	// telemetry exports traces and metrics.
+	telemetry *telemetry.Telemetry
 	// reviews verifies callers of Services and senders of events.
 	reviews *reviews.Reviews
 	// accountTokens has the tokens of Triggers and Subscriptions.
@@ -97,8 +104,8 @@ type standalone struct {
 
 var _ apiserver.Components = (*standalone)(nil)
 
-func newStandalone(c StandaloneConfig, registry metricsRegistry, shutdown func()) *standalone {
-	return &standalone{
+func newStandalone(ctx context.Context, c StandaloneConfig, registry metricsRegistry, shutdown func()) *standalone {
+	s := &standalone{
 		StandaloneConfig: c,
 		registry:         registry,
 		// Requests, events and processes have stopTimeout one after the other.
@@ -109,6 +116,8 @@ func newStandalone(c StandaloneConfig, registry metricsRegistry, shutdown func()
 
 		accountTokens: apitokens.NewAccountTokens(clock.RealClock{}),
 	}
+	s.telemetry = newTelemetry(ctx, registry, s.settings, c.Tracing, "")
+	return s
 }
 
 // onlyAPI reports whether the server runs neither Serving nor Eventing, and so has no settings.
@@ -295,7 +304,7 @@ func (s *standalone) newServing(ctx context.Context, clients *clients, core *cor
 		listeners, httpsPort = 2, port(s.GatewayTLS)
 	}
 	gateway := newGateway(gatewayOptions{
-		registry: s.registry, settings: s.settings, budget: s.budget, activations: activations, drained: workload.Drained, accessLog: log, standardOnly: s.StandardOnly, proxies: s.Proxies,
+		registry: s.registry, settings: s.settings, budget: s.budget, tracing: s.telemetry.Tracing(), activations: activations, drained: workload.Drained, accessLog: log, standardOnly: s.StandardOnly, proxies: s.Proxies,
 		reviews: s.reviews, listeners: listeners, httpsPort: httpsPort, certificates: store, stopTimeout: stopTimeout,
 	})
 	urls := route.URLs{ClusterDomain: s.ClusterDomain, Port: port(s.Gateway), TLSPort: httpsPort, PublicAddress: true}
@@ -332,7 +341,7 @@ func (s *standalone) newEventing(ctx context.Context, clients *clients, core *co
 	}
 	return newEventing(ctx, eventingOptions{
 		EventingConfig: config, registry: s.registry, clients: clients, clusterDomain: s.ClusterDomain,
-		settings: s.settings, reviews: s.reviews, dataDir: s.API.DataDir,
+		settings: s.settings, tracing: s.telemetry.Tracing(), reviews: s.reviews, dataDir: s.API.DataDir,
 		accounts: senderaccount.Source{Client: core.kubernetes.CoreV1(), Informer: accounts},
 		tokens:   tokens.New(tokens.Options{Requester: s.accountTokens, Register: s.registry.MustRegister}),
 		plain:    func(key eventing.Key) string { return urlOf(addressHTTP, address, key) }, secure: secure, core: core.kubernetes, faults: s.faults,

@@ -46,8 +46,9 @@ type Options struct {
 	// 30 s. Slower clients are answered 408.
 	StallTimeout, ReadTimeout time.Duration
 
-	// TracerProvider creates the spans. Nil disables tracing.
+	// TracerProvider creates the spans. Nil disables tracing. Traced reports whether they are exported; nil means that they are.
 	TracerProvider trace.TracerProvider
+	Traced         func() bool
 	// Register registers metrics. Nil disables them.
 	Register func(...metrics.Registerable)
 }
@@ -64,6 +65,7 @@ type Handler struct {
 	bodies      bodies
 	admission   *admission
 	tracer      trace.Tracer
+	traces      func() bool
 	instruments *instruments
 	// retired is true if connections close after the next response.
 	retired atomic.Bool
@@ -82,6 +84,7 @@ func New(options Options) *Handler {
 			readTimeout:  orDefault(options.ReadTimeout, 30*time.Second),
 		},
 		instruments: newInstruments(options.Register),
+		traces:      options.Traced,
 	}
 	if h.bodies.memory = options.Budget; h.bodies.memory == nil {
 		h.bodies.memory = flow.NewBudget(256<<20, LargestRequest(h.bodies.max))
@@ -233,7 +236,7 @@ func (h *Handler) acceptBody(r *http.Request, start time.Time, to eventing.Key, 
 			return err
 		}
 		ctx = eventtrace.WithOrigin(ctx, &from.origin)
-		if h.tracer == nil {
+		if h.tracer == nil || h.traces != nil && !h.traces() {
 			return h.accept(ctx, to, events)
 		}
 		return h.traced(ctx, r.Header, start, to, events)

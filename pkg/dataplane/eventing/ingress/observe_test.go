@@ -66,7 +66,7 @@ func TestSpans(t *testing.T) {
 			}
 			for i, span := range spans {
 				own := span.SpanContext()
-				if span.Name() != "broker ingress" || span.SpanKind() != trace.SpanKindServer {
+				if span.Name() != "broker:orders.default" || span.SpanKind() != trace.SpanKindServer {
 					t.Errorf("the span is a %s named %s", span.SpanKind(), span.Name())
 				}
 				if want := test.traces[i]; want != "" && (own.TraceID().String() != want || !span.Parent().IsRemote()) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -28,7 +29,7 @@ func (h *Handler) traced(ctx context.Context, header http.Header, start time.Tim
 		// An invalid trace context of the event leaves the context of the request.
 		parent := w3c.Extract(fromRequest, attributesCarrier{e})
 		var within context.Context
-		within, spans[i] = h.tracer.Start(parent, "broker ingress", trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(start))
+		within, spans[i] = h.tracer.Start(parent, to.Label(), trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(start))
 		if spans[i].IsRecording() {
 			spans[i].SetAttributes(describe(to, e)...)
 		}
@@ -61,11 +62,14 @@ func isTraceContext(header event.Header) bool {
 func describe(to eventing.Key, e *event.Event) []attribute.KeyValue {
 	attributes := []attribute.KeyValue{
 		attribute.String("http.request.method", http.MethodPost),
-		attribute.String("messaging.destination.name", to.String()),
+		attribute.String("messaging.system", "knative"),
+		attribute.String("messaging.operation.name", "send"),
+		attribute.String("messaging.destination.name", to.Label()),
+		attribute.String("k8s.namespace.name", to.Namespace),
 	}
 	for _, name := range [...]string{event.ID, event.Source, event.EventType, event.Subject} {
 		if value, found := e.Get(name); found {
-			attributes = append(attributes, attribute.String("cloudevents.event_"+name, value))
+			attributes = append(attributes, attribute.String("cloudevents.event_"+name, strings.ToValidUTF8(value, "\ufffd")))
 		}
 	}
 	return append(attributes, attribute.String("cloudevents.event_spec_version", "1.0"))

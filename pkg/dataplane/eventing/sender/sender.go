@@ -37,8 +37,9 @@ const (
 
 // Options configure a Sender. All have defaults.
 type Options struct {
-	// TracerProvider makes a span for each attempt. Nil makes none.
+	// TracerProvider makes a span for each attempt. Nil makes none. Traced reports whether spans are exported; nil means that they are.
 	TracerProvider trace.TracerProvider
+	Traced         func() bool
 	// UserAgent is the User-Agent of the requests.
 	UserAgent string
 	// MaxReply bounds the body of an answer that may be a reply, in bytes.
@@ -60,6 +61,7 @@ type Sender struct {
 	targets    *lru.Cache
 	transports *transports
 	tracer     trace.Tracer
+	traces     func() bool
 	userAgent  string
 	maxReply   int64
 	discloses  Disclosure
@@ -69,7 +71,7 @@ type Sender struct {
 
 // New returns a sender.
 func New(o Options) *Sender {
-	s := &Sender{targets: lru.New(maxTargets), transports: newTransports(o.Dial), userAgent: o.UserAgent, maxReply: o.MaxReply, discloses: o.Discloses, budget: o.Budget, clock: o.Clock}
+	s := &Sender{targets: lru.New(maxTargets), transports: newTransports(o.Dial), userAgent: o.UserAgent, maxReply: o.MaxReply, discloses: o.Discloses, budget: o.Budget, clock: o.Clock, traces: o.Traced}
 	if o.TracerProvider != nil {
 		s.tracer = o.TracerProvider.Tracer("github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender")
 	}
@@ -200,7 +202,7 @@ func (s *Sender) request(ctx context.Context, e *event.Event, target *url.URL, o
 	if o.Namespace != "" {
 		header["Kn-Namespace"] = []string{o.Namespace}
 	}
-	if s.tracer != nil {
+	if trace.SpanContextFromContext(ctx).IsValid() {
 		injectSpan(ctx, header)
 	}
 	req := &http.Request{Method: http.MethodPost, URL: target, Host: target.Host, Header: header,

@@ -19,20 +19,21 @@ const traceParent = "traceparent"
 
 // startSpan starts the span of an attempt, a child of the event's own, unless nothing is traced.
 func (s *Sender) startSpan(ctx context.Context, e *event.Event, consumer eventing.Key) (context.Context, trace.Span) {
-	if s.tracer == nil {
+	if s.tracer == nil || s.traces != nil && !s.traces() {
 		return ctx, nil
 	}
 	ctx = propagation.TraceContext{}.Extract(ctx, carrier{e})
-	ctx, span := s.tracer.Start(ctx, "deliver to "+consumer.String(), trace.WithSpanKind(trace.SpanKindClient))
+	ctx, span := s.tracer.Start(ctx, consumer.Label(), trace.WithSpanKind(trace.SpanKindClient))
 	if span.IsRecording() {
 		attributes := []attribute.KeyValue{
-			attribute.String("knative.consumer.kind", string(consumer.Kind)),
-			attribute.String("knative.consumer.name", consumer.Name),
+			attribute.String("messaging.system", "knative"),
+			attribute.String("messaging.operation.name", "send"),
+			attribute.String("messaging.destination.name", consumer.Label()),
 			attribute.String("k8s.namespace.name", consumer.Namespace),
 		}
 		for _, name := range []string{event.ID, event.Source, event.EventType} {
 			value, _ := e.Get(name)
-			attributes = append(attributes, attribute.String("cloudevents.event_"+name, value))
+			attributes = append(attributes, attribute.String("cloudevents.event_"+name, strings.ToValidUTF8(value, "\ufffd")))
 		}
 		span.SetAttributes(attributes...)
 	}
@@ -48,7 +49,7 @@ func endSpan(span trace.Span, r Result) {
 		span.SetAttributes(attribute.Int("http.response.status_code", r.Code))
 	}
 	if r.Err != nil {
-		span.SetStatus(codes.Error, r.Err.Error())
+		span.SetStatus(codes.Error, strings.ToValidUTF8(r.Err.Error(), "\ufffd"))
 	}
 	span.End()
 }

@@ -41,7 +41,7 @@ func TestSpans(t *testing.T) {
 			s.Send(t.Context(), tt.event, to, Attempt{Consumer: eventing.Key{Kind: eventing.Trigger, Namespace: "shop", Name: "orders"}})
 
 			spans := recorder.Ended()
-			if len(spans) != 1 || spans[0].Name() != "deliver to Trigger shop/orders" {
+			if len(spans) != 1 || spans[0].Name() != "trigger:orders.shop" {
 				t.Fatalf("spans %v", spans)
 			}
 			span := spans[0]
