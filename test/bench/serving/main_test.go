@@ -55,6 +55,8 @@ var (
 	clients *harness.Clients
 	// wrk is the path of the load generator.
 	wrk string
+	// configDir is the directory of the server's settings.
+	configDir string
 )
 
 func TestMain(m *testing.M) {
@@ -84,7 +86,8 @@ func run(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	defer os.RemoveAll(dir)
-	configDir, tokens := filepath.Join(dir, "config"), filepath.Join(dir, "tokens.csv")
+	tokens := filepath.Join(dir, "tokens.csv")
+	configDir = filepath.Join(dir, "config")
 	if err := errors.Join(os.Mkdir(configDir, 0o755), os.WriteFile(filepath.Join(configDir, "settings.yaml"), []byte(config), 0o600),
 		os.WriteFile(tokens, []byte(caller), 0o600)); err != nil {
 		return 0, err

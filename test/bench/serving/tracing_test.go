@@ -1,0 +1,80 @@
+package serving
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+	"github.com/knative-apiserver/knative-apiserver/test/otlptest"
+)
+
+// tracingRounds is the number of alternating rounds.
+const tracingRounds = 9
+
+// BenchmarkTracing measures requests per second over 64 keep-alive connections while 1 % of them are traced, and without export of traces, by one
+// server whose settings change between the rounds. The collector is on the same cores.
+func BenchmarkTracing(b *testing.B) {
+	once(b, func() {
+		collector, host := otlptest.Start(b), deploy(b, service(b, "traced", 1))
+		var traced, plain, ratios, tracedCosts, plainCosts []float64
+		measure := func(rates, costs *[]float64) (rate float64) {
+			before := server.CPUTime(b)
+			l := runWrk(b, gateway(b), host, 64, httpsTime)
+			*rates, *costs = append(*rates, l.rate), append(*costs, each(server.CPUTime(b)-before, l.rate, httpsTime))
+			return l.rate
+		}
+		for range tracingRounds {
+			export(b, host, "00", "tracing-protocol: grpc", "tracing-endpoint: "+collector.GRPC, `tracing-sampling-rate: "0.01"`)
+			with := measure(&traced, &tracedCosts)
+			export(b, host, "01", "tracing-protocol: none")
+			without := measure(&plain, &plainCosts)
+			ratios = append(ratios, 100*with/without)
+		}
+		b.ReportMetric(median(traced), "traced-req/s")
+		b.ReportMetric(median(plain), "plain-req/s")
+		b.ReportMetric(median(ratios), "traced-%-of-plain")
+		b.ReportMetric(median(tracedCosts), "traced-server-cpu-µs/req")
+		b.ReportMetric(median(plainCosts), "plain-server-cpu-µs/req")
+		b.ReportMetric(float64(len(collector.Spans(""))), "spans")
+	})
+}
+
+// export changes config-observability and waits until it applies: while traces are exported, the backend gets the flags 00 of a new trace that is not
+// sampled, and 01 otherwise.
+func export(b *testing.B, host, flags string, lines ...string) {
+	b.Helper()
+	content := "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: config-observability\ndata:\n  " + strings.Join(lines, "\n  ") + "\n"
+	fresh := filepath.Join(configDir, ".observability")
+	if err := os.WriteFile(fresh, []byte(content), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	if err := os.Rename(fresh, filepath.Join(configDir, "observability.yaml")); err != nil {
+		b.Fatal(err)
+	}
+	harness.Eventually(b, "settings apply", func() error {
+		request, err := http.NewRequestWithContext(b.Context(), http.MethodGet, gateway(b)+"/headers", nil)
+		if err != nil {
+			return err
+		}
+		request.Host = host
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		if err != nil {
+			return err
+		}
+		_, parent, found := strings.Cut(strings.ToLower(string(body)), "traceparent")
+		if end := strings.Index(parent, "-"+flags+`"`); !found || end < 0 || end > 80 {
+			return fmt.Errorf("the backend gets %.100s", parent)
+		}
+		return nil
+	})
+}
