@@ -91,7 +91,7 @@ func (c AggregatedConfig) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The last spans are those of requests and events that end while the server stops.
+	// Requests and events that end while the server stops have the last spans.
 	defer a.telemetry.Stop()
 	foundation := lifecycle.NewRunner(stopTimeout, shutdown)
 	if err := foundation.Start(ctx, a.foundation()); err != nil {

@@ -75,7 +75,7 @@ func (c StandaloneConfig) Run(ctx context.Context, out io.Writer) error {
 	ctx, shutdown := context.WithCancel(ctx)
 	defer shutdown()
 	s := newStandalone(ctx, c, processMetrics{}, shutdown)
-	// The last spans are those of requests and events that end while the server stops.
+	// Requests and events that end while the server stops have the last spans.
 	defer s.telemetry.Stop()
 	foundation := lifecycle.NewRunner(stopTimeout, shutdown)
 	if err := foundation.Start(ctx, s.foundation()); err != nil {

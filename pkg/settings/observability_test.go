@@ -46,7 +46,7 @@ func TestObservability(t *testing.T) {
 	}
 }
 
-// TestInvalidObservability checks that errors name the key and what is allowed, and that the last valid settings stay.
+// TestInvalidObservability checks that errors name the key and the allowed values, and that the last valid settings stay.
 func TestInvalidObservability(t *testing.T) {
 	good := map[string]string{"tracing-protocol": "grpc", "tracing-endpoint": "http://c:4317", "tracing-sampling-rate": "1"}
 	for want, data := range map[string]map[string]string{
