@@ -33,6 +33,11 @@ help: ## List the targets
 build: ## Build bin/knative-apiserver
 	go build -ldflags '$(LDFLAGS)' -o bin/knative-apiserver ./cmd/knative-apiserver
 
+.PHONY: plugin
+plugin: ## Build bin/kubectl-knative, a plugin of kubectl, with its completion
+	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o bin/kubectl-knative ./cmd/kubectl-knative
+	cp cmd/kubectl-knative/kubectl_complete-knative bin/
+
 # The image runs as an unprivileged user on a read-only root. Its date, like the program's, is the commit's.
 IMAGE_FLAGS = --binary bin/image/knative-apiserver --title knative-apiserver --version '$(VERSION)' \
 	--revision '$(COMMIT)' --created '$(BUILD_DATE)' --port 8443,8080,8445,8081,8082,8446,8444
