@@ -65,11 +65,21 @@ type KubectlResult struct {
 // Run executes a command; input is its standard input.
 func (k *Kubectl) Run(t testing.TB, input string, args ...string) KubectlResult {
 	t.Helper()
-	all := []string{"--kubeconfig", k.kubeconfig}
+	return k.run(t, input, append(k.flags(), args...))
+}
+
+// flags select the server, the user and the namespace.
+func (k *Kubectl) flags() []string {
+	flags := []string{"--kubeconfig", k.kubeconfig}
 	if k.Namespace != "" {
-		all = append(all, "--namespace", k.Namespace)
+		flags = append(flags, "--namespace", k.Namespace)
 	}
-	cmd := exec.CommandContext(t.Context(), k.path, append(all, args...)...)
+	return flags
+}
+
+func (k *Kubectl) run(t testing.TB, input string, args []string) KubectlResult {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), k.path, args...)
 	cmd.Env = k.env
 	cmd.Stdin = strings.NewReader(input)
 	var stdout, stderr bytes.Buffer

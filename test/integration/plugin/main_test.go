@@ -1,0 +1,224 @@
+// Package plugin tests kubectl knative, with the real kubectl and the built server.
+package plugin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// shared is the server of all tests; each test uses its own namespace.
+var shared *server
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	dir, err := os.MkdirTemp("", "plugin-test-")
+	if err != nil {
+		return 0, err
+	}
+	defer os.RemoveAll(dir)
+	standalone, err := harness.StartStandalone(filepath.Join(dir, "data"))
+	if err != nil {
+		return 0, err
+	}
+	defer func() {
+		err = errors.Join(err, standalone.Stop())
+		if code != 0 {
+			log := standalone.Log()
+			fmt.Fprintf(os.Stderr, "the end of the server's output:\n%s\n", log[max(0, len(log)-8192):])
+		}
+	}()
+	clients, err := harness.ClientsOf(standalone.Kubeconfig)
+	if err != nil {
+		return 0, err
+	}
+	shared = &server{standalone, clients}
+	return m.Run(), nil
+}
+
+// server is the server with an administrator's clients.
+type server struct {
+	*harness.Standalone
+	*harness.Clients
+}
+
+// kubeconfig returns a kubeconfig file of the administrator with a default namespace.
+func (s *server) kubeconfig(t testing.TB, namespace string) string {
+	t.Helper()
+	config, err := clientcmd.LoadFromFile(s.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.Contexts[config.CurrentContext].Namespace = namespace
+	path := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+const (
+	// traceID is the W3C trace ID of the event 1001.
+	traceID = "4bf92f3577b34da6a3ce929d0e0e4736"
+	// shopType is the type of events that the Service hello gets, otherType that of events that nobody gets.
+	shopType, otherType = "com.example.order", "com.example.other"
+)
+
+// shop creates the objects of docs/answers.md in a namespace: the Service hello, the Broker orders with the Triggers hello, failing and refunds,
+// and the Channel mails with the Subscription archive. It sends the events 1001, which hello gets and failing does not accept, and 1002.
+func (s *server) shop(t testing.TB, namespace string) {
+	t.Helper()
+	ctx := t.Context()
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: namespace, Name: name} }
+	sink := harness.NewSink(t)
+	failing, archive := sink.At("/failing"), sink.At("/archive")
+	failing.AnswerCode(http.StatusServiceUnavailable)
+
+	must(s.Knative.ServingV1().Services(namespace).Create(ctx, &servingv1.Service{
+		ObjectMeta: named("hello"),
+		Spec: servingv1.ServiceSpec{ConfigurationSpec: servingv1.ConfigurationSpec{Template: servingv1.RevisionTemplateSpec{
+			Spec: servingv1.RevisionSpec{PodSpec: corev1.PodSpec{Containers: []corev1.Container{{Image: "ko.local/app", Command: []string{harness.AppBinary(t)}}}}},
+		}}},
+	}, metav1.CreateOptions{}))
+	must(s.Knative.MessagingV1().Channels(namespace).Create(ctx, &messagingv1.Channel{ObjectMeta: named("mails")}, metav1.CreateOptions{}))
+	must(s.Knative.MessagingV1().Subscriptions(namespace).Create(ctx, &messagingv1.Subscription{
+		ObjectMeta: named("archive"),
+		Spec: messagingv1.SubscriptionSpec{
+			Channel:    duckv1.KReference{APIVersion: "messaging.knative.dev/v1", Kind: "Channel", Name: "mails"},
+			Subscriber: &duckv1.Destination{URI: archive.URL},
+		},
+	}, metav1.CreateOptions{}))
+	must(s.Knative.EventingV1().Brokers(namespace).Create(ctx, &eventingv1.Broker{ObjectMeta: named("orders")}, metav1.CreateOptions{}))
+	retries, delay := int32(1), "PT0.1S"
+	for name, spec := range map[string]eventingv1.TriggerSpec{
+		"hello": {
+			Filter:     &eventingv1.TriggerFilter{Attributes: map[string]string{"type": shopType}},
+			Subscriber: duckv1.Destination{Ref: &duckv1.KReference{APIVersion: "serving.knative.dev/v1", Kind: "Service", Name: "hello"}},
+		},
+		"failing": {
+			Filter:     &eventingv1.TriggerFilter{Attributes: map[string]string{"type": shopType}},
+			Subscriber: duckv1.Destination{URI: failing.URL},
+			Delivery: &duckv1.DeliverySpec{Retry: &retries, BackoffDelay: &delay, DeadLetterSink: &duckv1.Destination{
+				Ref: &duckv1.KReference{APIVersion: "messaging.knative.dev/v1", Kind: "Channel", Name: "mails"},
+			}},
+		},
+		"refunds": {
+			Filter:     &eventingv1.TriggerFilter{Attributes: map[string]string{"type": "com.example.refund"}},
+			Subscriber: duckv1.Destination{URI: archive.URL},
+		},
+	} {
+		spec.Broker = "orders"
+		must(s.Knative.EventingV1().Triggers(namespace).Create(ctx, &eventingv1.Trigger{ObjectMeta: named(name), Spec: spec}, metav1.CreateOptions{}))
+	}
+	isReady := func(what string, conditions func() (duckv1.Conditions, error)) {
+		t.Helper()
+		harness.Eventually(t, what+" is ready", func() error {
+			all, err := conditions()
+			if err != nil {
+				return err
+			}
+			if ready := all.Get(duckv1.ConditionReady); ready == nil || ready.Status != corev1.ConditionTrue {
+				return fmt.Errorf("the condition is %+v", ready)
+			}
+			return nil
+		})
+	}
+	isReady("the Service", func() (duckv1.Conditions, error) {
+		o, err := s.Knative.ServingV1().Services(namespace).Get(ctx, "hello", metav1.GetOptions{})
+		return o.Status.Conditions, err
+	})
+	isReady("the Subscription", func() (duckv1.Conditions, error) {
+		o, err := s.Knative.MessagingV1().Subscriptions(namespace).Get(ctx, "archive", metav1.GetOptions{})
+		return o.Status.Conditions, err
+	})
+	for _, name := range []string{"hello", "failing", "refunds"} {
+		isReady("the Trigger "+name, func() (duckv1.Conditions, error) {
+			o, err := s.Knative.EventingV1().Triggers(namespace).Get(ctx, name, metav1.GetOptions{})
+			return o.Status.Conditions, err
+		})
+	}
+	s.send(t, namespace, "1001", shopType)
+	s.send(t, namespace, "1002", otherType)
+	path := harness.KindOf("Broker").Path(namespace, "orders") + "/trace?id=1001"
+	harness.Eventually(t, "the trace is complete", func() error {
+		trace := string(s.Do(t, harness.Request{Method: http.MethodGet, Path: path}).Body)
+		if strings.Count(trace, `"state":"Delivered"`) != 2 || !strings.Contains(trace, `"state":"DeadLettered"`) {
+			return fmt.Errorf("it is %s", trace)
+		}
+		return nil
+	})
+	revision := harness.KindOf("Revision").Path(namespace, "hello-00001")
+	harness.Eventually(t, "the autoscaler has decided", func() error {
+		if answer := s.Do(t, harness.Request{Method: http.MethodGet, Path: revision + "/explain"}); answer.Code != http.StatusOK {
+			return fmt.Errorf("the answer is %s", answer.Body)
+		}
+		return nil
+	})
+	harness.Eventually(t, "the event is in the log", func() error {
+		if log := s.Do(t, harness.Request{Method: http.MethodGet, Path: revision + "/log"}).Body; !strings.Contains(string(log), `"1001"`) {
+			return fmt.Errorf("it is %s", log)
+		}
+		return nil
+	})
+}
+
+// send sends an event to the Broker orders.
+func (s *server) send(t testing.TB, namespace, id, kind string) {
+	t.Helper()
+	broker, err := s.Knative.EventingV1().Brokers(namespace).Get(t.Context(), "orders", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A new owner of the Broker, or a busy disk, may answer 503 at first.
+	harness.Eventually(t, "the event is accepted", func() error { return post(t.Context(), broker.Status.Address.GetURL(), id, kind) })
+}
+
+func post(ctx context.Context, url, id, kind string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader("{}"))
+	if err != nil {
+		return err
+	}
+	for name, value := range map[string]string{
+		"Ce-Specversion": "1.0", "Ce-Id": id, "Ce-Type": kind, "Ce-Source": "/shop", "Ce-Traceparent": "00-" + traceID + "-00f067aa0ba902b7-01", "Content-Type": "application/json",
+	} {
+		request.Header.Set(name, value)
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusAccepted {
+		return fmt.Errorf("the answer is %s", response.Status)
+	}
+	return nil
+}
