@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	"github.com/nats-io/nats.go"
@@ -117,7 +118,11 @@ type Log struct {
 	mu           sync.Mutex
 	closed       bool
 	streams      map[string]*Stream
+	retained     map[string]*commit.Writer
 	restoreHooks RestoreHooks
+
+	// retainedBytes is the size of all retained streams.
+	retainedBytes atomic.Int64
 }
 
 // Open starts the embedded server, or connects to the one at the URL, which takes 10 s at most. It does not wait for the
@@ -141,7 +146,7 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 	}
 	l := &Log{
 		opts: o, logger: o.Logger.WithName("eventlog"), metrics: newInstruments(o.Register),
-		streams: map[string]*Stream{},
+		streams: map[string]*Stream{}, retained: map[string]*commit.Writer{},
 	}
 	if err := l.openServer(ctx); err != nil {
 		return nil, err
@@ -188,7 +193,10 @@ func (l *Log) setLimits() {
 	l.memory = &commit.Quota{Limit: maxMemory, Held: func() int64 { memory, _ := l.server.Usage(); return memory }}
 	size := l.opts.MaxBytes
 	if size > 0 {
-		l.disk = &commit.Quota{Limit: size, Held: func() int64 { _, disk := l.server.Usage(); return disk }}
+		l.disk = &commit.Quota{Limit: size, Held: func() int64 {
+			_, disk := l.server.Usage()
+			return max(disk-l.retainedBytes.Load(), 0)
+		}}
 	} else {
 		size = l.space.Size()
 	}

@@ -18,6 +18,8 @@ const (
 	// checks whether a stream of it is empty.
 	migrateInterval = 2 * time.Second
 	emptyInterval   = 200 * time.Millisecond
+	// migrateMessages and migrateBytes bound the messages of a retained stream that are moved together.
+	migrateMessages, migrateBytes = 256, 4 << 20
 )
 
 // migrate appends the streams of the single server that this one was before to the streams of the cluster, and retries
@@ -65,7 +67,37 @@ func (l *Log) migrateStore(dir string) (err error) {
 		}
 		l.logger.Info("Migrated a stream of the single server", "stream", id)
 	}
-	return nil
+	retained, err := single.RetainedStates(l.ctx, "")
+	for i := 0; i < len(retained) && err == nil; i++ {
+		err = l.migrateRetained(single, retained[i].ID)
+	}
+	return err
+}
+
+// migrateRetained moves the messages of a retained stream, and deletes it. An interrupted move is repeated.
+func (l *Log) migrateRetained(single *Log, id string) error {
+	from, err := single.Retained(id)
+	if err != nil {
+		return err
+	}
+	to, err := l.Retained(id)
+	if err != nil {
+		return err
+	}
+	for next := uint64(1); next > 0; {
+		var messages []RetainedMessage
+		if messages, next, err = from.Read(l.ctx, "", next, migrateMessages, migrateBytes); err != nil {
+			return err
+		}
+		records := make([]Record, 0, len(messages))
+		for i := range messages {
+			records = append(records, Record{Queue: messages[i].Queue, Data: messages[i].Data})
+		}
+		if err := to.Append(l.ctx, records...); err != nil {
+			return err
+		}
+	}
+	return from.DeleteStream(l.ctx)
 }
 
 // migrateStream moves the segments of a stream, and deletes it. An interrupted move is repeated.

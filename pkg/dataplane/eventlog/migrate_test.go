@@ -19,6 +19,7 @@ func TestSingleBecomesCluster(t *testing.T) {
 	appendAll(t, s, "q", "one", "two")
 	k, _ := start(t, s, "", ConsumeOptions{MaxSegments: 1})
 	k.collect(t, 5)
+	retain(t, retained(t, l, "kept"), "x", numbers(0, 300)...)
 	closed(t, l)
 
 	logs := []*Log{open(t, o[0]), open(t, o[1])}
@@ -41,6 +42,10 @@ func TestSingleBecomesCluster(t *testing.T) {
 		_, err := os.Stat(server.SingleDir(o[0].Dir))
 		return os.IsNotExist(err)
 	})
+
+	if all, _ := readAll(t, retained(t, logs[1], "kept"), "x", 100, 1<<20); len(all) < 300 || all[299] != numbers(299, 300)[0] {
+		t.Errorf("%d retained messages were moved, want 300", len(all))
+	}
 
 	closed(t, logs[0])
 	if l, err := Open(t.Context(), single); err == nil || !strings.Contains(err.Error(), "cluster") {

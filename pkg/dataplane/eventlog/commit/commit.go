@@ -55,6 +55,8 @@ type Options struct {
 	Tenant string
 	// Dir is the directory of the message files of an embedded server.
 	Dir string
+	// Recreate creates the stream again if another process deleted it.
+	Recreate bool
 
 	// Space, Quota and Shares limit the stream; each may be nil.
 	Space  *server.Space

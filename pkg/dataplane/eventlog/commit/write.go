@@ -48,11 +48,14 @@ func (w *Writer) writeOnce(segments []*segment) error {
 			return err
 		}
 	}
-	if w.inMemory() && !w.closed.Load() && errors.Is(err, jetstream.ErrNoStreamResponse) {
-		// A stream in memory was lost with its server; write tries again.
+	lost := errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrNoResponders)
+	if lost && (w.inMemory() || w.options.Recreate) && !w.closed.Load() {
+		// A stream in memory was lost with its server, a retained one was deleted because it was empty; write tries again.
 		if _, err := session.EnsureStream(ctx, w.options.Config); err != nil {
 			return s.Classify(err)
 		}
+		// Its files have numbers from 1 again.
+		w.disk.last = 0
 	}
 	return s.Classify(err)
 }

@@ -9,6 +9,8 @@ const (
 	InstallationKey = "knative-installation"
 	IDKey           = "knative-uid"
 	TenantKey       = "knative-tenant"
+	// RetainedKey has the ID of a retained stream.
+	RetainedKey = "knative-retained"
 )
 
 const (
@@ -20,11 +22,24 @@ const (
 // Subjects matches the subjects of all streams of an installation.
 func Subjects(installation string) string { return "KN." + installation + ".>" }
 
-// Stream derives the names of one stream: of its ID, a UID, within an installation.
-type Stream struct{ Installation, ID string }
+// RetainedSubjects matches the subjects of all retained streams of an installation.
+func RetainedSubjects(installation string) string { return "KNR." + installation + ".>" }
+
+// Stream derives the names of one stream: of its ID within an installation.
+type Stream struct {
+	// ID is a UID, unless the stream is retained.
+	Installation, ID string
+	// Retained streams have names of their own, so that what handles all streams of events finds none of them.
+	Retained bool
+}
 
 // Name is the stream's name in JetStream.
-func (s Stream) Name() string { return "KN_" + s.Installation + "_" + s.ID }
+func (s Stream) Name() string {
+	if s.Retained {
+		return "KNR_" + s.Installation + "_" + s.ID
+	}
+	return "KN_" + s.Installation + "_" + s.ID
+}
 
 // Subjects matches the subjects of all queues.
 func (s Stream) Subjects() string { return s.prefix() + ">" }
@@ -44,7 +59,12 @@ func (s Stream) Queue(subject string) string {
 	return queue
 }
 
-func (s Stream) prefix() string { return "KN." + s.Installation + "." + s.ID + "." }
+func (s Stream) prefix() string {
+	if s.Retained {
+		return "KNR." + s.Installation + "." + s.ID + "."
+	}
+	return "KN." + s.Installation + "." + s.ID + "."
+}
 
 // Consumer is the name of a queue's durable consumer.
 func Consumer(queue string) string {

@@ -7,6 +7,8 @@ func TestNames(t *testing.T) {
 	s := Stream{Installation: "local", ID: "uid"}
 	for got, want := range map[string]string{
 		s.Name(): "KN_local_uid", s.Subjects(): "KN.local.uid.>", Subjects("local"): "KN.local.>",
+		Stream{Installation: "local", ID: "x", Retained: true}.Name(): "KNR_local_x", RetainedSubjects("local"): "KNR.local.>",
+		Stream{Installation: "local", ID: "x", Retained: true}.Subject("q"): "KNR.local.x.queue.q",
 		s.Subject(""): "KN.local.uid.shared", s.Subject("q"): "KN.local.uid.queue.q", Consumer(""): "shared", Consumer("q"): "queue_q",
 	} {
 		if got != want {

@@ -72,6 +72,18 @@ func lacksServers(err *jetstream.APIError) bool {
 	return false
 }
 
+// IsNotFound reports whether JetStream found no stream or message.
+func IsNotFound(err *jetstream.APIError) bool {
+	switch server.ErrorIdentifier(err.ErrorCode) {
+	case server.JSStreamNotFoundErr, server.JSNoMessageFoundErr, server.JSSequenceNotFoundErrF:
+		return true
+	case server.JSStreamMsgDeleteFailedF:
+		// The code stands for any error of the store, which is sent as text.
+		return err.Description == server.ErrStoreMsgNotFound.Error() || err.Description == server.ErrStoreEOF.Error()
+	}
+	return false
+}
+
 func isAPI(err error, code server.ErrorIdentifier) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && server.ErrorIdentifier(api.ErrorCode) == code

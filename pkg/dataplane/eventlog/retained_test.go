@@ -1,0 +1,150 @@
+package eventlog
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func retained(t testing.TB, l *Log, id string) *Retained {
+	t.Helper()
+	r, err := l.Retained(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func retain(t testing.TB, r *Retained, queue string, data ...string) {
+	t.Helper()
+	for _, d := range data {
+		if err := r.Append(t.Context(), Record{Queue: queue, Data: []byte(d)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// readAll reads a retained stream in pages.
+func readAll(t testing.TB, r *Retained, queue string, count, bytes int) (all []string, pages int) {
+	t.Helper()
+	for next := uint64(1); next > 0; pages++ {
+		messages, following, err := r.Read(t.Context(), queue, next, count, bytes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range messages {
+			all = append(all, string(m.Data))
+		}
+		next = following
+	}
+	return all, pages
+}
+
+// TestRetained reads, deletes and purges messages, which survive a restart. Its stream is none of the streams of events.
+func TestRetained(t *testing.T) {
+	t.Parallel()
+	o := Options{Dir: t.TempDir()}
+	l := open(t, o)
+	r := retained(t, l, "kept-a")
+	if _, _, err := r.State(t.Context()); !errors.Is(err, ErrNotFound) {
+		t.Errorf("state before the first append: %v", err)
+	}
+	if _, _, err := r.Read(t.Context(), "", 1, 10, 1<<20); !errors.Is(err, ErrNotFound) {
+		t.Errorf("read before the first append: %v", err)
+	}
+	retain(t, r, "x", "0", "1")
+	between := time.Now()
+	retain(t, r, "y", "2", "3")
+	retain(t, r, "x", "4", strings.Repeat("5", 1000), "6")
+	closed(t, l)
+
+	l = open(t, o)
+	r = retained(t, l, "kept-a")
+	if all, pages := readAll(t, r, "", 2, 1<<20); len(all) != 7 || pages != 4 || all[6] != "6" {
+		t.Errorf("read %q in %d pages", all, pages)
+	}
+	if all, _ := readAll(t, r, "y", 10, 1<<20); !slices.Equal(all, []string{"2", "3"}) {
+		t.Errorf("read %q of a queue", all)
+	}
+	if _, pages := readAll(t, r, "", 10, 500); pages != 2 {
+		t.Errorf("read %d pages of 500 bytes", pages)
+	}
+	if at, err := r.SequenceAt(t.Context(), between); err != nil || at != 3 {
+		t.Errorf("the first message after a time is %d: %v", at, err)
+	}
+	if _, err := r.SequenceAt(t.Context(), time.Now().Add(time.Hour)); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a message of the future: %v", err)
+	}
+	if m, err := r.Get(t.Context(), 3); err != nil || string(m.Data) != "2" || m.Queue != "y" || m.Time.Before(between) {
+		t.Errorf("got %+v: %v", m, err)
+	}
+	if err := r.Delete(t.Context(), 3); err != nil {
+		t.Error(err)
+	}
+	for _, sequence := range []uint64{0, 3, 100, 1 << 63} {
+		if _, err := r.Get(t.Context(), sequence); !errors.Is(err, ErrNotFound) {
+			t.Errorf("get of message %d: %v", sequence, err)
+		}
+		if err := r.Delete(t.Context(), sequence); sequence > 0 && !errors.Is(err, ErrNotFound) {
+			t.Errorf("deletion of message %d: %v", sequence, err)
+		}
+	}
+	if n, err := r.Purge(t.Context(), "x", 2); n != 1 || err != nil {
+		t.Errorf("purged %d of a queue: %v", n, err)
+	}
+	state, queues, err := r.State(t.Context())
+	if err != nil || state.Messages != 5 || state.First != 2 || state.Last != 7 || queues["x"] != 4 || queues["y"] != 1 || state.Bytes == 0 || state.Created.IsZero() {
+		t.Errorf("state %+v, queues %v: %v", state, queues, err)
+	}
+	if n, err := r.Purge(t.Context(), "", 6); n != 3 || err != nil {
+		t.Errorf("purged %d: %v", n, err)
+	}
+	if all, _ := readAll(t, r, "", 10, 1<<20); len(all) != 2 {
+		t.Errorf("%q are left", all)
+	}
+	if ids, err := l.StreamIDs(t.Context()); len(ids) > 0 || err != nil {
+		t.Errorf("streams of events: %v: %v", ids, err)
+	}
+	retain(t, retained(t, l, "other"), "x", "0")
+	if states, err := l.RetainedStates(t.Context(), "kept-"); err != nil || len(states) != 1 || states[0].ID != "kept-a" || states[0].Messages != 2 {
+		t.Errorf("states %+v: %v", states, err)
+	}
+
+	// A deleted stream is created again by the next append, and its messages are synced.
+	if err := r.DeleteStream(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.DeleteStream(t.Context()); err != nil {
+		t.Error(err)
+	}
+	retain(t, r, "x", "again")
+	if second, _, err := r.State(t.Context()); err != nil || second.Last != 1 || second.Created.Equal(state.Created) {
+		t.Errorf("state of a new stream %+v: %v", second, err)
+	}
+}
+
+// TestRetainedReplicas reads on every replica what one of them appended, also after the loss of that one.
+func TestRetainedReplicas(t *testing.T) {
+	t.Parallel()
+	o := cluster(t, 3)
+	logs := []*Log{open(t, o[0]), open(t, o[1]), open(t, o[2])}
+	var data []string
+	for i := range 20 {
+		data = append(data, fmt.Sprint(i))
+	}
+	eventually(t, "messages are stored", func() bool {
+		return retained(t, logs[0], "kept-a").Append(t.Context(), Record{Queue: "x", Data: []byte(data[0])}) == nil
+	})
+	retain(t, retained(t, logs[0], "kept-a"), "x", data[1:]...)
+	closed(t, logs[0])
+	for _, l := range logs[1:] {
+		r := retained(t, l, "kept-a")
+		eventually(t, "another replica has the messages", func() bool {
+			messages, next, err := r.Read(t.Context(), "", 1, 100, 1<<20)
+			return err == nil && next == 0 && len(messages) >= 20 && string(messages[len(messages)-1].Data) == "19"
+		})
+	}
+}
