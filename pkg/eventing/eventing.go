@@ -95,9 +95,11 @@ type Consumer struct {
 	Subscriber Endpoint
 	// Reply receives the subscriber's replies; without a URL they are dropped. Replies to a Trigger are sent to its stream instead.
 	Reply Endpoint
-	// DeadLetter receives events that cannot be delivered; without one they are dropped. While it is unresolved, they are kept.
-	DeadLetter Endpoint
-	Delivery   Delivery
+	// DeadLetter receives events that cannot be delivered. While it is unresolved, they are kept. Without one the dead letter store gets
+	// them, or they are dropped if NoDeadLetterStore is true.
+	DeadLetter        Endpoint
+	NoDeadLetterStore bool
+	Delivery          Delivery
 	// Ordered is true if events are delivered one at a time in the order of acceptance; an event that is retried delays the next.
 	Ordered bool
 	// Account authenticates deliveries to endpoints with an audience. Without one, their events are kept, and no attempt is made.

@@ -44,6 +44,8 @@ type Options struct {
 	Budget *flow.Budget
 	// Trace records what happens to events. Nil records nothing.
 	Trace *trace.Store
+	// DeadLetters stores undeliverable events of consumers without a dead letter sink. Nil drops them.
+	DeadLetters DeadLetters
 }
 
 // Broker serves all Brokers and Channels. Its methods may be called concurrently, but methods that name an object one at a

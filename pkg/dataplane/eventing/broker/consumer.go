@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
@@ -202,6 +203,10 @@ func (c *consumer) deliver(ctx context.Context, d *delivery.Delivery) delivery.O
 		o.Event = delivery.Failed
 		o.Backoff = retryDelay(config.Delivery, d.Attempts, o.RetryAfter)
 		made.outcome, made.backoff = trace.Retried, o.Backoff
+	case c.stores(config):
+		o.Event = delivery.Undeliverable
+		made.outcome = trace.DeadLettered
+		o.DeadLetter = deadletter.Report(undeliverable, c.failure(d, withoutSecrets(to.URL), made.role == trace.Reply, &result))
 	case config.DeadLetter == (eventing.Endpoint{}):
 		c.counts.dropped.Add(1)
 		klog.FromContext(ctx).V(2).Info("Dropped undeliverable event", "reason", result.Err.Error())
@@ -210,7 +215,7 @@ func (c *consumer) deliver(ctx context.Context, d *delivery.Delivery) delivery.O
 	default:
 		o.Event = delivery.Undeliverable
 		made.outcome = trace.DeadLettered
-		o.DeadLetter = deadLetter(undeliverable, to, result)
+		o.DeadLetter = deadletter.AsSent(undeliverable, c.failure(d, withoutUserinfo(to.URL), made.role == trace.Reply, &result))
 	}
 	return o
 }

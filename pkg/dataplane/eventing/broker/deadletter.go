@@ -2,39 +2,43 @@ package broker
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"net/url"
-	"strconv"
+	"time"
 
 	"k8s.io/klog/v2"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
-	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/trace"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// maxErrorData bounds the extension with the body of the response, in characters.
-const maxErrorData = 1024
+// DeadLetters is the built-in dead letter store.
+type DeadLetters interface {
+	// Add returns nil when a dead letter is durable. See deadletter.Store.
+	Add(ctx context.Context, l *deadletter.Letter) error
+}
 
-// deadLetter returns an event that could not be delivered, with the reason, as it is sent to the dead letter sink.
-func deadLetter(e *event.Event, to eventing.Endpoint, r sender.Result) *event.Event {
-	body := r.Body
-	if r.Code == 0 {
-		body = []byte(r.Err.Error())
+// maxFull is the number of times that an addition is repeated while the event log is full, although dead letters were evicted. maxUnavailable
+// is the number while the store is unavailable otherwise, in about an hour and a half: the log must not fill with undeliverable events, for
+// example because an external one does not permit the streams of the store.
+const maxFull, maxUnavailable = 3, 100
+
+// failure describes an attempt after which an event is undeliverable.
+func (c *consumer) failure(d *delivery.Delivery, address string, isReply bool, r *sender.Result) deadletter.Failure {
+	return deadletter.Failure{
+		Address: address, Reply: isReply, Attempts: d.Attempts + 1, Code: r.Code, Error: r.Err.Error(), Response: r.Body,
+		Accepted: d.Accepted(), Failed: c.stream.broker.options.Clock.Now(),
 	}
-	body = body[:min(len(body), base64.StdEncoding.DecodedLen(maxErrorData))]
-	failure := []event.Attribute{
-		{Name: event.ErrorDest, Value: withoutUserinfo(to.URL)},
-		{Name: event.ErrorData, Value: base64.StdEncoding.EncodeToString(body)},
-		{Name: event.ErrorCode},
-	}
-	if r.Code != 0 {
-		failure[2] = event.Attribute{Name: event.ErrorCode, Value: strconv.Itoa(r.Code), Type: event.Integer}
-	}
-	return e.With(failure...)
+}
+
+// stores reports whether undeliverable events go to the dead letter store.
+func (c *consumer) stores(config *eventing.Consumer) bool {
+	return config.DeadLetter == (eventing.Endpoint{}) && !config.NoDeadLetterStore && c.stream.broker.options.DeadLetters != nil
 }
 
 // withoutUserinfo returns a URL without user name and password.
@@ -53,6 +57,9 @@ func (c *consumer) sendDeadLetter(ctx context.Context, d *delivery.Delivery) del
 	if !available(config, config.DeadLetter) {
 		return delivery.Outcome{Event: delivery.Failed, Skipped: true}
 	}
+	if c.stores(config) {
+		return c.storeDeadLetter(ctx, config, d)
+	}
 	if config.DeadLetter.URL == "" {
 		c.counts.dropped.Add(1)
 		c.record(d, &attempt{role: trace.DeadLetter, outcome: trace.Dropped, refused: errNoDeadLetterSink})
@@ -62,7 +69,12 @@ func (c *consumer) sendDeadLetter(ctx context.Context, d *delivery.Delivery) del
 	if err != nil {
 		return c.unauthenticated(ctx, err)
 	}
-	result := c.send(ctx, config, d.Event, config.DeadLetter, token, false)
+	e := d.Event
+	if original, failure, found := deadletter.Reported(e); found {
+		// The sink was added after the failure.
+		e = deadletter.AsSent(original, failure)
+	}
+	result := c.send(ctx, config, e, config.DeadLetter, token, false)
 	if ctx.Err() != nil {
 		return delivery.Outcome{Event: delivery.Aborted}
 	}
@@ -88,6 +100,38 @@ func (c *consumer) sendDeadLetter(ctx context.Context, d *delivery.Delivery) del
 	klog.FromContext(ctx).Info("Dropped event that the dead letter sink rejected", "reason", result.Err.Error())
 	o.Event, made.outcome = delivery.Discarded, trace.Dropped
 	return o
+}
+
+// storeDeadLetter adds an event to the dead letter store, or keeps it in the log until that is possible.
+func (c *consumer) storeDeadLetter(ctx context.Context, config *eventing.Consumer, d *delivery.Delivery) delivery.Outcome {
+	options := &c.stream.broker.options
+	letter := deadletter.Letter{Consumer: config.Key, ConsumerUID: config.UID, Stream: config.Stream}
+	var found bool
+	if letter.Event, letter.Failure, found = deadletter.Reported(d.Event); !found {
+		// The sink was removed after the failure.
+		letter.Event, letter.Failure = deadletter.Sent(d.Event)
+		letter.Accepted, letter.Failed = d.Accepted(), options.Clock.Now()
+	}
+	begin := options.Clock.Now()
+	err := options.DeadLetters.Add(ctx, &letter)
+	if err != nil && ctx.Err() != nil {
+		return delivery.Outcome{Event: delivery.Aborted}
+	}
+	made := attempt{role: trace.DeadLetterStore, result: sender.Result{Latency: options.Clock.Since(begin), Err: err}}
+	defer func() { c.record(d, &made) }()
+	switch {
+	case err == nil:
+		c.counts.deadLettered.Add(1)
+		return delivery.Outcome{Event: delivery.Succeeded}
+	case errors.Is(err, eventlog.ErrTooLarge), errors.Is(err, eventlog.ErrFull) && d.Attempts >= maxFull, d.Attempts >= maxUnavailable:
+		c.counts.dropped.Add(1)
+		klog.FromContext(ctx).Info("Dropped event that the dead letter store did not accept", "reason", err.Error())
+		made.outcome = trace.Dropped
+		return delivery.Outcome{Event: delivery.Discarded}
+	default:
+		made.outcome, made.backoff = trace.Retried, backoff.Delay(d.Attempts+1, time.Second, time.Minute)
+		return delivery.Outcome{Event: delivery.Failed, Backoff: made.backoff}
+	}
 }
 
 var errNoDeadLetterSink = errors.New("the event was dropped: the dead letter sink was removed")

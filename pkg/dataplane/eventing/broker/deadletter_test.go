@@ -57,8 +57,8 @@ func TestDeadLetter(t *testing.T) {
 					t.Error(diff)
 				}
 				for _, a := range dead[0].event.Attributes {
-					if a.Name == event.ErrorData && len(a.Value) > maxErrorData {
-						t.Errorf("%s has %d characters, want at most %d", a.Name, len(a.Value), maxErrorData)
+					if a.Name == event.ErrorData && len(a.Value) > 1024 {
+						t.Errorf("%s has %d characters, want at most %d", a.Name, len(a.Value), 1024)
 					}
 				}
 				w.log.expectLeft(t, "b", nil)

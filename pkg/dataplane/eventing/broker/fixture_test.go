@@ -32,6 +32,8 @@ type fixture struct {
 	session *session
 	budget  *flow.Budget
 	start   time.Time
+	// letters is the dead letter store; nil drops events.
+	letters DeadLetters
 
 	mu sync.Mutex
 	// mu guards the fields below.
@@ -88,7 +90,7 @@ func run(t *testing.T, test func(w *fixture)) {
 func (w *fixture) boot() {
 	w.session = w.log.open()
 	w.Broker = New(klog.NewContext(w.Context(), logr.Discard()), Options{
-		Log: w.session, Send: w.send, Clock: clock.RealClock{}, Budget: w.budget,
+		Log: w.session, Send: w.send, Clock: clock.RealClock{}, Budget: w.budget, DeadLetters: w.letters,
 		Addresses: func(key eventing.Key) []string { return []string{"http://broker/" + string(key.Kind) + "/" + key.Name} },
 		Exists: func(uid types.UID) bool {
 			w.mu.Lock()

@@ -29,7 +29,7 @@ var (
 // must end exactly once for each consumer: delivered, dead-lettered, or dropped and counted.
 //
 // An event is delivered when an attempt at the subscriber returned 2xx to the broker, dead-lettered when an attempt at the dead
-// letter sink did, and dropped when the counter of drops was increased. The ends are counted over all processes of a history.
+// letter sink did, or the dead letter store accepted it, and dropped when the counter of drops was increased. The ends are counted over all processes of a history.
 // "Exactly once" holds over orderly stops and changes of the owner, while the log accepts records: the attempts in flight end or
 // are canceled, and ends are acknowledged before the next process reads the log. A process that crashes, stops while the log
 // rejects records, or waits for longer than releaseGrace for an attempt when the owner changes, cannot acknowledge the ends
@@ -46,6 +46,8 @@ func TestHistories(t *testing.T) {
 			for seed := first; seed < first+n; seed++ {
 				t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 					run(t, func(w *fixture) {
+						w.letters = &letterStore{fixture: w}
+						w.options.DeadLetters = w.letters
 						h := &history{fixture: w, random: rand.New(rand.NewPCG(seed, 0)), seed: seed, crashes: crashes, down: map[string]bool{}}
 						h.run()
 						h.check()
@@ -128,13 +130,14 @@ func (h *history) run() {
 	h.consumers = []eventing.Consumer{
 		trigger("sink", withDelivery(linear(3, time.Second)), withSink),
 		trigger("backoff", withDelivery(eventing.DefaultDelivery()), withSink),
-		trigger("none", withDelivery(linear(2, 300*time.Millisecond))),
+		trigger("none", withDelivery(linear(2, 300*time.Millisecond)), withoutStore),
+		trigger("stored", withDelivery(linear(2, 300*time.Millisecond))),
 		trigger("ordered", ordered, withDelivery(linear(2, time.Second)), withSink),
 		trigger("switching", withDelivery(linear(5, time.Second)), withSink),
 	}
 	h.temporary = trigger("temporary", withDelivery(linear(10, time.Second)), withSink)
 	for _, c := range append(h.consumers, h.temporary) {
-		for _, url := range []string{c.Subscriber.URL, c.DeadLetter.URL} {
+		for _, url := range []string{c.Subscriber.URL, "http://dead-" + c.Key.Name + "/"} {
 			h.respond(url, h.endpoint(url))
 		}
 	}
@@ -306,7 +309,7 @@ func (h *history) check() {
 		if dropped < missing || dropped != missing && exactly {
 			h.Errorf("%s: %d of %d events were neither delivered nor dead-lettered, and %d were dropped", c.Key.Name, missing, len(h.accepted), dropped)
 		}
-		if c.DeadLetter.URL == "" && dropped == 0 {
+		if c.NoDeadLetterStore && dropped == 0 {
 			h.Errorf("%s: no event was dropped, so the history does not test drops", c.Key.Name)
 		}
 		if c.Key.Name == "ordered" {

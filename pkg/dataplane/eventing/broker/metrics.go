@@ -45,8 +45,8 @@ func describe() descriptions {
 		looped:       desc("events_looped_total", "Number of events that were rejected because they passed too many Brokers."),
 		delivered:    desc("events_delivered_total", "Number of events that the subscriber accepted."),
 		retried:      desc("delivery_retries_total", "Number of failed delivery attempts that are retried."),
-		deadLettered: desc("events_dead_lettered_total", "Number of events that the dead letter sink accepted."),
-		dropped:      desc("events_dropped_total", "Number of events that neither the subscriber nor a dead letter sink accepted."),
+		deadLettered: desc("events_dead_lettered_total", "Number of events that the dead letter sink or the dead letter store accepted."),
+		dropped:      desc("events_dropped_total", "Number of events that neither the subscriber nor a dead letter sink nor the dead letter store accepted."),
 		inFlight:     desc("deliveries_in_flight", "Number of delivery attempts in flight."),
 		oldest:       desc("oldest_undelivered_event_seconds", "Age of the oldest undelivered event in seconds, 0 without one."),
 

@@ -40,9 +40,9 @@ const (
 	Succeeded = machine.Succeeded
 	// Failed means that the attempt failed and will be repeated, or could not be made because the endpoint is unresolved.
 	Failed = machine.Failed
-	// Undeliverable means that the attempt failed permanently, and a dead letter sink exists.
+	// Undeliverable means that the attempt failed permanently, and a dead letter sink or the dead letter store takes the event.
 	Undeliverable = machine.Undeliverable
-	// Discarded means that the attempt failed permanently, and no dead letter sink exists.
+	// Discarded means that the attempt failed permanently, and nothing takes dead letters.
 	Discarded = machine.Discarded
 	// Aborted means that the attempt was canceled because the process stops or another replica owns the stream.
 	Aborted = machine.Aborted

@@ -55,7 +55,7 @@ func (h *history) checkSent() {
 		byID[e.id] = e
 	}
 	for _, a := range h.attempts {
-		t := h.triggers[slices.IndexFunc(h.triggers, func(t *trigger) bool { return a.url == t.Subscriber.URL || a.url == t.DeadLetter.URL })]
+		t := h.triggers[slices.IndexFunc(h.triggers, func(t *trigger) bool { return a.url == t.Subscriber.URL || t.deadLettered(a.url) })]
 		if e := byID[a.id]; e == nil || !t.matches(e) {
 			h.fail("%s got %s, which is not for it", a.url, a.id)
 		}
@@ -64,12 +64,17 @@ func (h *history) checkSent() {
 
 func (t *trigger) matches(e *sent) bool { return e.to == t.Stream && (!t.typed || e.kind == "x") }
 
+// deadLettered reports whether a URL is the dead letter sink or stands for the dead letter store of a Trigger.
+func (t *trigger) deadLettered(url string) bool {
+	return url == t.DeadLetter.URL || url == storeURL(t.Key.Name)
+}
+
 // checkEnds fails unless each accepted event was delivered, dead-lettered or dropped: exactly once, or at least once in rough
 // histories.
 func (h *history) checkEnds(t *trigger) {
 	ends := map[string]int{}
 	for _, a := range h.attempts {
-		if a.ok && (a.url == t.Subscriber.URL || a.url == t.DeadLetter.URL) {
+		if a.ok && (a.url == t.Subscriber.URL || t.deadLettered(a.url)) {
 			ends[a.id]++
 		}
 	}

@@ -232,15 +232,18 @@ func (h *history) configure() {
 	h.streams = []eventing.Stream{{Key: streamKey, UID: "stream"}, {Key: foreignKey, UID: "foreign"}}
 	all := []func(*trigger){
 		func(t *trigger) { t.Delivery = linear(3, time.Second) },
-		func(t *trigger) { t.Delivery, t.DeadLetter = linear(2, 300*time.Millisecond), eventing.Endpoint{} },
+		func(t *trigger) {
+			t.Delivery, t.DeadLetter, t.NoDeadLetterStore = linear(2, 300*time.Millisecond), eventing.Endpoint{}, true
+		},
 		func(t *trigger) { t.Delivery, t.Ordered = linear(2, time.Second), true },
 		func(t *trigger) {
 			t.Delivery = eventing.Delivery{Retry: 5, Policy: eventing.BackoffExponential, Backoff: 200 * time.Millisecond, MaxBackoff: 2 * time.Second}
 			t.typed, t.Attributes = true, map[string]string{"type": "x"}
 		},
 		func(t *trigger) { t.Delivery, t.temporary = linear(5, time.Second), true },
+		func(t *trigger) { t.Delivery, t.DeadLetter = linear(2, 300*time.Millisecond), eventing.Endpoint{} },
 	}
-	names := []string{"sink", "drops", "ordered", "typed", "temporary"}
+	names := []string{"sink", "drops", "ordered", "typed", "temporary", "stored"}
 	some := 1 + h.roll(1<<len(all)-1)
 	for i, change := range all {
 		if some&(1<<i) != 0 {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/broker"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
@@ -63,6 +64,7 @@ func newReplica(h *history, name, host string) (*replica, error) {
 		Exists:    func(uid types.UID) bool { return h.existing().Has(uid) },
 		Existing:  func(context.Context) (sets.Set[types.UID], error) { return h.existing(), nil },
 		Addresses: func(key eventing.Key) []string { return []string{"http://broker" + ingress.Path(key)} }, HealthChanged: func(eventing.Key) {},
+		DeadLetters: letterStore{r},
 	})
 	r.ingress = ingress.New(ingress.Options{Accept: r.accept, Exists: r.broker.Exists, Budget: r.budget})
 	return r, nil
@@ -101,6 +103,37 @@ func (r *replica) send(ctx context.Context, e *event.Event, to eventing.Endpoint
 	result := r.sender.Send(ctx, e, to, o)
 	r.history.finish(attempt, !r.killed.Load() && ctx.Err() == nil && result.Err == nil, result.Code)
 	return result
+}
+
+// letterStore is the dead letter store of a process: it accepts dead letters after some time, or is unavailable. A killed process may have stored
+// what it was storing.
+type letterStore struct{ *replica }
+
+// storeURL stands for the dead letter store of a Trigger in attempts.
+func storeURL(name string) string { return "http://store-" + name + ".test/" }
+
+// Add implements broker.DeadLetters.
+func (s letterStore) Add(ctx context.Context, l *deadletter.Letter) error {
+	h, url := s.history, storeURL(l.Consumer.Name)
+	id, _ := l.Event.Get(event.ID)
+	latency := h.stagger(id, url)
+	attempt := h.begin(s.replica, id, url)
+	// The number of the attempt is part of stagger.
+	unavailable := latency%5 == 0
+	timer := time.NewTimer(100 * latency)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		h.finish(attempt, false, 0)
+		return ctx.Err()
+	}
+	ok := !s.killed.Load() && !unavailable
+	h.finish(attempt, ok, 0)
+	if !ok {
+		return eventlog.ErrUnavailable
+	}
+	return nil
 }
 
 // unequal is the clock of the synctest bubble. Its timers never fire at the same time, because the order of such timers is random.

@@ -68,6 +68,8 @@ const (
 	Subscriber Role = iota
 	Reply
 	DeadLetter
+	// DeadLetterStore is the built-in dead letter store.
+	DeadLetterStore
 )
 
 // Outcome is what follows an attempt.
@@ -80,7 +82,7 @@ const (
 	Answered
 	// Retried means that the attempt failed and is repeated.
 	Retried
-	// DeadLettered means that the attempt failed, and the event is sent to the dead letter sink.
+	// DeadLettered means that the attempt failed, and the event is sent to the dead letter sink or the dead letter store.
 	DeadLettered
 	// Dropped means that the attempt failed, and nothing follows.
 	Dropped

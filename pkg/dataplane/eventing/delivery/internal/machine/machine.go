@@ -24,13 +24,13 @@ const (
 	InFlight
 	// Storing means that a record that replaces the current one is being appended to the subscriber queue or the retry queue.
 	Storing
-	// DeadLettering means that a delivery to the dead letter sink exists in memory only.
+	// DeadLettering means that a delivery to the dead letter sink or the dead letter store exists in memory only.
 	DeadLettering
 	// Delivered means that the subscriber accepted the event.
 	Delivered
 	// DeadLettered means that the delivery to the dead letter sink ended, or the event log has it.
 	DeadLettered
-	// Dropped means that neither the subscriber nor a dead letter sink accepted the event. The drop is counted.
+	// Dropped means that neither the subscriber, nor a dead letter sink or the dead letter store accepted the event. The drop is counted.
 	Dropped
 	// Removed means that the consumer does not exist anymore.
 	Removed
@@ -95,9 +95,9 @@ const (
 	Failed
 	// FailedInOrder is like Failed, but the events behind this one must wait for it.
 	FailedInOrder
-	// Undeliverable means that the attempt failed permanently, and a dead letter sink exists.
+	// Undeliverable means that the attempt failed permanently, and a dead letter sink or the dead letter store takes the event.
 	Undeliverable
-	// Discarded means that the attempt failed permanently, and no dead letter sink exists.
+	// Discarded means that the attempt failed permanently, and nothing takes dead letters.
 	Discarded
 	// Aborted means that the attempt was canceled because the process stops or another replica owns the stream.
 	Aborted
