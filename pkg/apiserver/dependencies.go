@@ -26,6 +26,9 @@ type Dependencies struct {
 	Collect func(all ...metrics.StableCollector)
 	// Memory bounds the memory that requests hold. Nil means no bound.
 	Memory Memory
+	// DeadLetters serves the resource deadletters: this process has the dead letter store. Without it, the deletion of a namespace must not
+	// wait for one.
+	DeadLetters bool
 	// Components use the API.
 	Components Components
 }

@@ -29,6 +29,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core/secret"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/core/serviceaccount"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/broker"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/eventpolicy"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/links"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/trigger"
@@ -56,6 +57,9 @@ type groups struct {
 	explainer   *revision.LateExplainer
 	proxy       *service.LateGateway
 	traces      *eventtrace.Late
+	// deadLetters is what deadletters returns, which are served if storesDead is true.
+	deadLetters *deadletter.Late
+	storesDead  bool
 	// authorizer decides about permissions that strategies require.
 	authorizer authorizer.Authorizer
 	// clusterDomain is the DNS domain of the cluster.
@@ -106,9 +110,11 @@ func (g *groups) all() ([]*genericapiserver.APIGroupInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	err = addVersion(eventingInfo, eventingv1alpha1.SchemeGroupVersion,
-		g.storage(registry.NewStorage(eventpolicy.Resource(g.controllers, g.eventing), g.scheme, g.getter)),
-	)
+	alpha := []resourceStorage{g.storage(registry.NewStorage(eventpolicy.Resource(g.controllers, g.eventing), g.scheme, g.getter))}
+	if g.storesDead {
+		alpha = append(alpha, g.storage(map[string]rest.Storage{"deadletters": deadletter.NewREST(g.deadLetters)}, nil))
+	}
+	err = addVersion(eventingInfo, eventingv1alpha1.SchemeGroupVersion, alpha...)
 	if err != nil {
 		return nil, err
 	}

@@ -30,6 +30,8 @@ const (
 	// listBytes is the memory of a list that is being sent: an item, and the buffers that encode, compress and send it. The objects are
 	// shared with the watch cache.
 	listBytes = 1 << 20
+	// deadLettersBytes is the memory of a list of dead letters, which are about 2 MiB: as stored, as objects, and encoded.
+	deadLettersBytes = 16 << 20
 	// allNamespaces is the account of requests without a namespace.
 	allNamespaces = "*"
 	// memoryRetrySeconds is the value of Retry-After.
@@ -76,6 +78,8 @@ func (l *memoryLimiter) bytes(r *http.Request, info *request.RequestInfo) int64 
 	switch {
 	case info.Verb == "watch" || info.Subresource == logSubresource || info.Subresource == proxySubresource:
 		return streamBytes
+	case info.Verb == "list" && info.Resource == "deadletters":
+		return deadLettersBytes
 	case info.Verb == "list":
 		return listBytes
 	case r.ContentLength < 0:

@@ -153,6 +153,7 @@ func (o CompletedOptions) RunServer(ctx context.Context, d Dependencies) error {
 	config := newConfig(o.scheme, o.codecs, d.Settings)
 	config.ClusterDomain = cmp.Or(d.ClusterDomain, defaultClusterDomain)
 	config.Memory = d.Memory
+	config.DeadLetters = d.DeadLetters
 	config.Controllers.UserNames = o.ControllersUsers
 	config.NoAPI = o.NoAPI
 	if d.ServingCertificate != nil {

@@ -20,6 +20,7 @@ import (
 	namespacelifecycle "github.com/knative-apiserver/knative-apiserver/pkg/admission/namespace"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventtrace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/revision"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/service"
@@ -32,6 +33,8 @@ type Config struct {
 	Generic *genericapiserver.RecommendedConfig
 	// Memory bounds the memory that requests hold. Nil means no bound.
 	Memory Memory
+	// DeadLetters serves the resource deadletters.
+	DeadLetters bool
 	// Controllers recognizes writes by controllers.
 	Controllers identity.Controllers
 	// Settings returns the current operator settings.
@@ -58,6 +61,7 @@ type Server struct {
 	gateway          *service.LateGateway
 	explainer        *revision.LateExplainer
 	traces           *eventtrace.Late
+	deadLetters      *deadletter.Late
 	tokenReviews     *TokenReviews
 	accessReviews    *AccessReviews
 }
@@ -101,7 +105,7 @@ func (c *Config) New() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	built := &Server{GenericAPIServer: server, controllersToken: token, logs: &revisionlog.Late{}, gateway: &service.LateGateway{}, explainer: &revision.LateExplainer{}, traces: &eventtrace.Late{}}
+	built := &Server{GenericAPIServer: server, controllersToken: token, logs: &revisionlog.Late{}, gateway: &service.LateGateway{}, explainer: &revision.LateExplainer{}, traces: &eventtrace.Late{}, deadLetters: &deadletter.Late{}}
 	if c.NoAPI {
 		return built, nil
 	}
@@ -121,6 +125,8 @@ func (c *Config) New() (*Server, error) {
 		explainer:     built.explainer,
 		proxy:         built.gateway,
 		traces:        built.traces,
+		deadLetters:   built.deadLetters,
+		storesDead:    c.DeadLetters,
 		authorizer:    c.Generic.Authorization.Authorizer,
 		clusterDomain: c.ClusterDomain,
 		processes:     c.Core,
@@ -163,6 +169,9 @@ func (s *Server) SetExplainer(explainer revision.Explainer) { s.explainer.Set(ex
 
 // SetTraces sets what the subresource trace of Brokers and Channels returns.
 func (s *Server) SetTraces(traces eventtrace.Traces) { s.traces.Set(traces) }
+
+// SetDeadLetters sets what the resource deadletters returns.
+func (s *Server) SetDeadLetters(letters deadletter.DeadLetters) { s.deadLetters.Set(letters) }
 
 // Run serves until ctx is canceled, and calls ready once the API is served. The context of ready ends when the server stops accepting
 // requests, which is the shutdown delay after ctx ends. Run returns after ready. An error of ready stops the server, and Run

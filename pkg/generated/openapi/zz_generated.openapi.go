@@ -59,6 +59,10 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		eventingv1.TriggerList{}.OpenAPIModelName():                         schema_pkg_apis_eventing_v1_TriggerList(ref),
 		eventingv1.TriggerSpec{}.OpenAPIModelName():                         schema_pkg_apis_eventing_v1_TriggerSpec(ref),
 		eventingv1.TriggerStatus{}.OpenAPIModelName():                       schema_pkg_apis_eventing_v1_TriggerStatus(ref),
+		v1alpha1.DeadLetter{}.OpenAPIModelName():                            schema_pkg_apis_eventing_v1alpha1_DeadLetter(ref),
+		v1alpha1.DeadLetterEvent{}.OpenAPIModelName():                       schema_pkg_apis_eventing_v1alpha1_DeadLetterEvent(ref),
+		v1alpha1.DeadLetterList{}.OpenAPIModelName():                        schema_pkg_apis_eventing_v1alpha1_DeadLetterList(ref),
+		v1alpha1.DeadLetterObject{}.OpenAPIModelName():                      schema_pkg_apis_eventing_v1alpha1_DeadLetterObject(ref),
 		v1alpha1.EventPolicy{}.OpenAPIModelName():                           schema_pkg_apis_eventing_v1alpha1_EventPolicy(ref),
 		v1alpha1.EventPolicyFromReference{}.OpenAPIModelName():              schema_pkg_apis_eventing_v1alpha1_EventPolicyFromReference(ref),
 		v1alpha1.EventPolicyList{}.OpenAPIModelName():                       schema_pkg_apis_eventing_v1alpha1_EventPolicyList(ref),
@@ -716,7 +720,7 @@ func schema_pkg_apis_duck_v1_DeliverySpec(ref common.ReferenceCallback) common.O
 				Properties: map[string]spec.Schema{
 					"deadLetterSink": {
 						SchemaProps: spec.SchemaProps{
-							Description: "DeadLetterSink receives events that could not be delivered. Optional; without one such events are dropped and counted.",
+							Description: "DeadLetterSink receives events that could not be delivered. Optional; without one such events are DeadLetters in the dead letter store.",
 							Ref:         ref(v1.Destination{}.OpenAPIModelName()),
 						},
 					},
@@ -1227,7 +1231,7 @@ func schema_pkg_apis_duck_v1_TracedAttempt(ref common.ReferenceCallback) common.
 					},
 					"to": {
 						SchemaProps: spec.SchemaProps{
-							Description: "To is Subscriber, Reply or DeadLetterSink.",
+							Description: "To is Subscriber, Reply, DeadLetterSink or DeadLetterStore.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -2359,6 +2363,303 @@ func schema_pkg_apis_eventing_v1_filterSize(ref common.ReferenceCallback) common
 					},
 				},
 				Required: []string{"filters", "cesql", "calls"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_DeadLetter(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "DeadLetter is an event that could not be delivered to the subscriber of a Trigger or Subscription without a dead letter sink. Dead letters are read-only: they can be listed, read and deleted. The server deletes them when they are too old, when its dead letter store is full, the oldest first, and with their Trigger or Subscription.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Standard object metadata. The name identifies the dead letter in its namespace, creationTimestamp is the time at which it was stored.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"consumer": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Consumer is the Trigger or Subscription.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.DeadLetterObject{}.OpenAPIModelName()),
+						},
+					},
+					"stream": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Stream is the Broker or Channel that accepted the event.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.DeadLetterObject{}.OpenAPIModelName()),
+						},
+					},
+					"subscriber": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Subscriber is the URL that did not accept the event, without credentials and query.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Reason is SubscriberFailed, or ReplyFailed if the event is a reply that was not accepted at the reply address of the Subscription.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"attempts": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Attempts is the number of attempts to deliver the event. Omitted if it is not known.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"lastCode": {
+						SchemaProps: spec.SchemaProps{
+							Description: "LastCode is the HTTP status of the last response. Omitted without a response.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"lastError": {
+						SchemaProps: spec.SchemaProps{
+							Description: "LastError describes the failure of the last attempt.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"lastResponse": {
+						SchemaProps: spec.SchemaProps{
+							Description: "LastResponse is the beginning of the body of the last response, if it is text.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"acceptedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "AcceptedAt is the time at which the Broker or Channel accepted the event.",
+							Ref:         ref(metav1.MicroTime{}.OpenAPIModelName()),
+						},
+					},
+					"failedAt": {
+						SchemaProps: spec.SchemaProps{
+							Description: "FailedAt is the time of the last attempt.",
+							Ref:         ref(metav1.MicroTime{}.OpenAPIModelName()),
+						},
+					},
+					"event": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Event is the event.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.DeadLetterEvent{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"consumer", "stream", "reason", "event"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.DeadLetterEvent{}.OpenAPIModelName(), v1alpha1.DeadLetterObject{}.OpenAPIModelName(), metav1.MicroTime{}.OpenAPIModelName(), metav1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_DeadLetterEvent(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "DeadLetterEvent is a CloudEvent.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"specVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "SpecVersion is the attribute specversion.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"id": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ID is the attribute id.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"source": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Source is the attribute source.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"type": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Type is the attribute type.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"attributes": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Attributes are all other attributes, with their values in the canonical text form.",
+							Type:        []string{"object"},
+							AdditionalProperties: &spec.SchemaOrBool{
+								Allows: true,
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"headers": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Headers are the HTTP headers that travel with the event, such as traceparent.",
+							Type:        []string{"object"},
+							AdditionalProperties: &spec.SchemaOrBool{
+								Allows: true,
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"data": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Data is the data byte for byte, if it is text, such as JSON.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"dataBase64": {
+						SchemaProps: spec.SchemaProps{
+							Description: "DataBase64 is the data in base64, if it is not text.",
+							Type:        []string{"string"},
+							Format:      "byte",
+						},
+					},
+				},
+				Required: []string{"specVersion", "id", "source", "type"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_DeadLetterList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "DeadLetterList is a list of dead letters, the oldest of each namespace first. It has at most 500 of them, and about 2 MiB: the others follow with the parameter continue.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Standard list metadata.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ListMeta{}.OpenAPIModelName()),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Items are the dead letters.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.DeadLetter{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.DeadLetter{}.OpenAPIModelName(), metav1.ListMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_DeadLetterObject(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "DeadLetterObject is an object in the namespace of the dead letter, or in another one for a stream.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is Broker, Trigger, Channel or Subscription.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"namespace": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Namespace is the namespace of the object, if the dead letter is in another one.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name is the name of the object.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"uid": {
+						SchemaProps: spec.SchemaProps{
+							Description: "UID is the UID of the object.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"kind", "name"},
 			},
 		},
 	}

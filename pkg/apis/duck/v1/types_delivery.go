@@ -31,8 +31,8 @@ const (
 
 // DeliverySpec holds the options of event delivery (eventing DeliverySpec).
 type DeliverySpec struct {
-	// DeadLetterSink receives events that could not be delivered. Optional; without one such events are
-	// dropped and counted.
+	// DeadLetterSink receives events that could not be delivered. Optional; without one such events are DeadLetters in the
+	// dead letter store.
 	// +optional
 	DeadLetterSink *Destination `json:"deadLetterSink,omitempty"`
 

@@ -164,7 +164,7 @@ type TracedAttempt struct {
 	// Number counts the attempts to send the event to this endpoint, from 1.
 	Number int32 `json:"number"`
 
-	// To is Subscriber, Reply or DeadLetterSink.
+	// To is Subscriber, Reply, DeadLetterSink or DeadLetterStore.
 	To string `json:"to"`
 
 	// Time is the beginning of the attempt.
@@ -196,9 +196,10 @@ type TracedAttempt struct {
 
 // The values of TracedAttempt.To.
 const (
-	TracedToSubscriber     = "Subscriber"
-	TracedToReply          = "Reply"
-	TracedToDeadLetterSink = "DeadLetterSink"
+	TracedToSubscriber      = "Subscriber"
+	TracedToReply           = "Reply"
+	TracedToDeadLetterSink  = "DeadLetterSink"
+	TracedToDeadLetterStore = "DeadLetterStore"
 )
 
 // TracedReply is a reply.

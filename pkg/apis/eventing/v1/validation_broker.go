@@ -17,6 +17,7 @@ func ValidateBroker(b *Broker) field.ErrorList {
 		errs = append(errs, field.Required(metadata.Child("annotations").Key(BrokerClassAnnotationKey),
 			"must name the class of the Broker"))
 	}
+	errs = append(errs, duckv1.ValidateDeadLetterStore(b.Annotations, metadata.Child("annotations"))...)
 	if config := b.Spec.Config; config != nil && *config != (duckv1.KReference{}) {
 		errs = append(errs, config.Validate(spec.Child("config"))...)
 	}

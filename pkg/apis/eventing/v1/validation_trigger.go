@@ -32,6 +32,7 @@ func validateTrigger(t *Trigger) field.ErrorList {
 	errs := apivalidation.ValidateObjectMeta(&t.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, metadata)
 	errs = append(errs, validateDependency(t, metadata.Child("annotations").Key(DependencyAnnotationKey))...)
 	errs = append(errs, duckv1.ValidateDeliveryOrder(t.Annotations, metadata.Child("annotations"))...)
+	errs = append(errs, duckv1.ValidateDeadLetterStore(t.Annotations, metadata.Child("annotations"))...)
 	errs = append(errs, validateBroker(&t.Spec, spec)...)
 	if t.Spec.Filter != nil {
 		errs = append(errs, validateAttributeNames(t.Spec.Filter.Attributes, spec.Child("filter", "attributes"))...)

@@ -23,7 +23,7 @@ func WarnBroker(b *Broker, authenticated bool) []string {
 	if b.IsForeign() {
 		return nil
 	}
-	warnings := warn(&b.ObjectMeta, BrokerClassAnnotationKey, GroupName+"/allow-from")
+	warnings := warn(&b.ObjectMeta, BrokerClassAnnotationKey, duckv1.DeadLetterStoreAnnotationKey, GroupName+"/allow-from")
 	if config := b.Spec.Config; config != nil && *config != (duckv1.KReference{}) {
 		warnings = append(warnings, duckv1.Unused(field.NewPath("spec", "config"), "a Broker of this class has no options beside spec.delivery"))
 	}
@@ -32,7 +32,7 @@ func WarnBroker(b *Broker, authenticated bool) []string {
 
 // WarnTrigger is like WarnBroker for a Trigger of a Broker that this server implements.
 func WarnTrigger(t *Trigger, authenticated bool) []string {
-	warnings := warn(&t.ObjectMeta, duckv1.DeliveryOrderAnnotationKey, duckv1.DeliveryOrderKafkaAnnotationKey)
+	warnings := warn(&t.ObjectMeta, duckv1.DeliveryOrderAnnotationKey, duckv1.DeliveryOrderKafkaAnnotationKey, duckv1.DeadLetterStoreAnnotationKey)
 	warnings = append(warnings, duckv1.WarnDestination(&t.Spec.Subscriber, field.NewPath("spec", "subscriber"), authenticated)...)
 	return append(warnings, duckv1.WarnDelivery(t.Spec.Delivery, field.NewPath("spec", "delivery"), authenticated)...)
 }

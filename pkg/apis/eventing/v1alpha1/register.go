@@ -19,18 +19,19 @@ func Resource(resource string) schema.GroupResource {
 
 var (
 	// SchemeBuilder collects the functions of AddToScheme.
-	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes, addDefaultingFuncs)
+	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes, addDefaultingFuncs, addFieldSelectors)
 	// AddToScheme registers the kinds of this package with their defaults.
 	AddToScheme = SchemeBuilder.AddToScheme
 )
 
-// Kinds returns an empty object and list of each kind of this package.
+// Kinds returns an empty object and list of each stored kind of this package.
 func Kinds() []runtime.Object {
 	return []runtime.Object{&EventPolicy{}, &EventPolicyList{}}
 }
 
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion, Kinds()...)
+	scheme.AddKnownTypes(SchemeGroupVersion, &DeadLetter{}, &DeadLetterList{})
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil
 }

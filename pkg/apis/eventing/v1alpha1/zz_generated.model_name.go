@@ -6,6 +6,26 @@
 package v1alpha1
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in DeadLetter) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1alpha1.DeadLetter"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in DeadLetterEvent) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1alpha1.DeadLetterEvent"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in DeadLetterList) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1alpha1.DeadLetterList"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in DeadLetterObject) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1alpha1.DeadLetterObject"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in EventPolicy) OpenAPIModelName() string {
 	return "dev.knative.eventing.v1alpha1.EventPolicy"
 }

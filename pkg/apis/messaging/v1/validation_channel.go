@@ -24,6 +24,7 @@ func ValidateChannel(c *Channel) field.ErrorList {
 func validateChannel(c *Channel) field.ErrorList {
 	spec := field.NewPath("spec")
 	errs := apivalidation.ValidateObjectMeta(&c.ObjectMeta, true, apivalidation.NameIsDNSLabel, field.NewPath("metadata"))
+	errs = append(errs, duckv1.ValidateDeadLetterStore(c.Annotations, field.NewPath("metadata", "annotations"))...)
 	errs = append(errs, validateChannelTemplate(c.Spec.ChannelTemplate, spec.Child("channelTemplate"))...)
 	errs = append(errs, validateSubscribers(c.Spec.Subscribers, spec.Child("subscribers"))...)
 	return append(errs, c.Spec.Delivery.Validate(spec.Child("delivery"))...)

@@ -28,6 +28,7 @@ func ValidateSubscription(s *Subscription) field.ErrorList {
 	metadata, spec := field.NewPath("metadata"), field.NewPath("spec")
 	errs := apivalidation.ValidateObjectMeta(&s.ObjectMeta, true, apivalidation.NameIsDNSSubdomain, metadata)
 	errs = append(errs, duckv1.ValidateDeliveryOrder(s.Annotations, metadata.Child("annotations"))...)
+	errs = append(errs, duckv1.ValidateDeadLetterStore(s.Annotations, metadata.Child("annotations"))...)
 	errs = append(errs, validateSubscribedChannel(s.Spec.Channel, s.Namespace, spec.Child("channel"))...)
 	if s.Spec.Subscriber == nil && s.Spec.Reply == nil {
 		errs = append(errs, field.Required(spec.Child("subscriber"), "must have at least one of `subscriber` and `reply`"))

@@ -32,7 +32,7 @@ func WarnChannel(c *Channel, authenticated bool) []string {
 	if !template.Own() {
 		return nil
 	}
-	warnings := warn(&c.ObjectMeta, SubscribableAnnotationKey, eventingGroup+"/allow-from")
+	warnings := warn(&c.ObjectMeta, SubscribableAnnotationKey, duckv1.DeadLetterStoreAnnotationKey, eventingGroup+"/allow-from")
 	warnings = append(warnings, template.warn(field.NewPath("spec", "channelTemplate", "spec"))...)
 	return append(warnings, duckv1.WarnDelivery(c.Spec.Delivery, field.NewPath("spec", "delivery"), authenticated)...)
 }
@@ -63,7 +63,7 @@ func WarnSubscription(s *Subscription, authenticated bool) []string {
 		return nil
 	}
 	spec := field.NewPath("spec")
-	warnings := warn(&s.ObjectMeta, duckv1.DeliveryOrderAnnotationKey, duckv1.DeliveryOrderKafkaAnnotationKey)
+	warnings := warn(&s.ObjectMeta, duckv1.DeliveryOrderAnnotationKey, duckv1.DeliveryOrderKafkaAnnotationKey, duckv1.DeadLetterStoreAnnotationKey)
 	warnings = append(warnings, duckv1.WarnDestination(s.Spec.Subscriber, spec.Child("subscriber"), authenticated)...)
 	warnings = append(warnings, duckv1.WarnDestination(s.Spec.Reply, spec.Child("reply"), authenticated)...)
 	return append(warnings, duckv1.WarnDelivery(s.Spec.Delivery, spec.Child("delivery"), authenticated)...)

@@ -11,8 +11,8 @@ import (
 //
 // DeliverySpec holds the options of event delivery (eventing DeliverySpec).
 type DeliverySpecApplyConfiguration struct {
-	// DeadLetterSink receives events that could not be delivered. Optional; without one such events are
-	// dropped and counted.
+	// DeadLetterSink receives events that could not be delivered. Optional; without one such events are DeadLetters in the
+	// dead letter store.
 	DeadLetterSink *DestinationApplyConfiguration `json:"deadLetterSink,omitempty"`
 	// Retry is the minimum number of retries before an event is sent to the dead letter sink, 0 or more.
 	// Optional; defaults to the system setting.
