@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/app"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/trace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 )
@@ -24,11 +25,14 @@ type brokerOptions struct {
 	maxStream     quantity
 	traceFor      time.Duration
 	traceBytes    quantity
+	deadFor       time.Duration
+	deadBytes     quantity
 }
 
 func newBrokerOptions() brokerOptions {
 	return brokerOptions{port: defaultBrokerPort, tlsPort: defaultBrokerTLSPort, maxEventSize: 1 << 20, log: eventlog.Options{Replicas: 1},
-		traceFor: trace.DefaultRetention, traceBytes: trace.DefaultMaxBytes}
+		traceFor: trace.DefaultRetention, traceBytes: trace.DefaultMaxBytes,
+		deadFor: deadletter.DefaultRetention, deadBytes: deadletter.DefaultMaxBytes}
 }
 
 func (o *brokerOptions) addFlags(flags *pflag.FlagSet, port, tlsPort string) {
@@ -42,6 +46,10 @@ func (o *brokerOptions) addFlags(flags *pflag.FlagSet, port, tlsPort string) {
 		"Time for which the subresource trace of Brokers and Channels knows what happened to an event, at least 1m. 0 records nothing.")
 	flags.Var(&o.traceBytes, "trace-max-size", "Maximum disk space of the records for the subresource trace, in bytes, such as 1Gi, at least 1Mi. "+
 		"The oldest records of the namespace with most of them are deleted first.")
+	flags.DurationVar(&o.deadFor, "dead-letter-retention", o.deadFor,
+		"Time for which the dead letter store keeps events that could not be delivered and have no dead letter sink, at least 1m. 0 drops such events.")
+	flags.Var(&o.deadBytes, "dead-letter-max-size", "Maximum disk space of the dead letters of one namespace in the dead letter store, in bytes, such as 1Gi, at least 1Mi. "+
+		"The oldest are deleted first. All dead letters have at most an eighth of --event-log-max-size, or of the disk, in addition to it.")
 	flags.StringVar(&o.log.URL, "nats-url", "",
 		"URLs of the servers of a NATS cluster with JetStream that stores the events, separated by commas. Empty stores them in the data directory.")
 	flags.StringVar(&o.log.CredentialsFile, "nats-credentials", "", "Path of the credentials for --nats-url. Empty sends none.")
@@ -88,6 +96,12 @@ func (o *brokerOptions) validate() error {
 	if o.traceBytes < 1<<20 {
 		errs = append(errs, fmt.Errorf("--trace-max-size %s must be at least 1Mi", o.traceBytes.String()))
 	}
+	if o.deadFor != 0 && o.deadFor < time.Minute {
+		errs = append(errs, fmt.Errorf("--dead-letter-retention %s must be 0 or at least 1m", o.deadFor))
+	}
+	if o.deadBytes < 1<<20 {
+		errs = append(errs, fmt.Errorf("--dead-letter-max-size %s must be at least 1Mi", o.deadBytes.String()))
+	}
 	if o.log.Replicas < 1 || o.log.Replicas > 5 {
 		errs = append(errs, fmt.Errorf("--nats-replicas %d must be from 1 to 5", o.log.Replicas))
 	}
@@ -107,6 +121,7 @@ func (o *brokerOptions) config(listener, tls net.Listener) *app.EventingConfig {
 	return &app.EventingConfig{
 		Listener: listener, TLS: tls, Log: log, MaxEventBytes: int64(o.maxEventSize),
 		TraceRetention: o.traceFor, TraceMaxBytes: int64(o.traceBytes),
+		DeadLetterRetention: o.deadFor, DeadLetterMaxBytes: int64(o.deadBytes),
 	}
 }
 

@@ -26,6 +26,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/reviews"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/autoscaler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/gateway"
+	"github.com/knative-apiserver/knative-apiserver/pkg/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/etcd"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventtrace"
@@ -130,6 +131,8 @@ type aggregated struct {
 	autoscaler *autoscaler.Loop
 	// traces is nil if this replica runs no broker, or nothing is recorded.
 	traces *eventtrace.Traces
+	// deadLetters is nil if this replica runs no broker, or has no dead letter store.
+	deadLetters *deadletter.DeadLetters
 	// members is nil without a replica that issues its certificates by issuer.
 	members *members
 	issuer  *certs.Manager
@@ -231,6 +234,7 @@ func (a *aggregated) foundation() lifecycle.Stage {
 func (a *aggregated) dependencies() apiserver.Dependencies {
 	d := apiserver.Dependencies{
 		Settings: a.settings, ClusterDomain: a.ClusterDomain, Collect: a.registry.CustomMustRegister, Memory: a.budget, Components: a,
+		DeadLetters: a.Eventing.storesDeadLetters(),
 	}
 	if a.Certificates != nil && a.Certificates.Serving {
 		d.ServingCertificate = a.certificates.ServingCertificate()
@@ -282,7 +286,13 @@ func (a *aggregated) Start(ctx context.Context, server *apiserver.Server) error 
 	if a.traces != nil {
 		server.SetTraces(a.traces)
 	}
-	return startModules(ctx, a.runner, stages)
+	if err := startModules(ctx, a.runner, stages); err != nil {
+		return err
+	}
+	if a.deadLetters != nil {
+		server.SetDeadLetters(a.deadLetters)
+	}
+	return nil
 }
 
 // modules returns the modules in the order of their start. Peers forward to this replica once its controllers know everything, and
@@ -329,7 +339,7 @@ func (a *aggregated) modules(ctx context.Context, clients *clients) ([]lifecycle
 		if err != nil {
 			return nil, err
 		}
-		a.traces = m.traces
+		a.traces, a.deadLetters = m.traces, m.deadLetters
 		reconciling = append(reconciling, m.streams, m.consumers)
 		accepting = append(accepting, m.broker)
 	}

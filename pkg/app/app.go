@@ -36,7 +36,14 @@ type EventingConfig struct {
 	// TraceRetention is how long records of events are kept for the subresource trace; 0 records nothing. TraceMaxBytes bounds their size.
 	TraceRetention time.Duration
 	TraceMaxBytes  int64
+	// DeadLetterRetention is how long the dead letter store keeps dead letters; 0 drops undeliverable events without a dead letter sink.
+	// DeadLetterMaxBytes bounds the dead letters of a namespace.
+	DeadLetterRetention time.Duration
+	DeadLetterMaxBytes  int64
 }
+
+// storesDeadLetters reports whether undeliverable events go to the dead letter store. Eventing may be nil.
+func (c *EventingConfig) storesDeadLetters() bool { return c != nil && c.DeadLetterRetention > 0 }
 
 // EventLogDir returns the directory of the embedded event log in the data directory of a server.
 func EventLogDir(dataDir string) string { return filepath.Join(dataDir, "events") }

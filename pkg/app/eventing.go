@@ -30,6 +30,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/subscription"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/trigger"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/broker"
+	deadletterstore "github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
@@ -40,6 +41,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/reviews"
+	"github.com/knative-apiserver/knative-apiserver/pkg/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventtrace"
@@ -65,6 +67,8 @@ type eventingModules struct {
 	broker    *brokerModule
 	// traces is nil if nothing is recorded.
 	traces *eventtrace.Traces
+	// deadLetters is nil without the dead letter store.
+	deadLetters *deadletter.DeadLetters
 }
 
 // dataPlane serves the streams and consumers of this replica, or all without peers.
@@ -148,14 +152,15 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 	deliverer := sender.New(sender.Options{
 		TracerProvider: o.tracing.Provider(), Traced: o.tracing.Enabled, Dial: o.guard.Dialer(egress.ForEvents, sender.DialTimeout), Discloses: o.discloses, Budget: o.budget,
 	})
-	own := o.newBroker(ctx, log, known, health, at, deliverer, traces)
+	store := o.newDeadLetterStore(ctx, log, known)
+	own := o.newBroker(ctx, log, known, health, at, deliverer, traces, store)
 	log.SetRestoreHooks(eventlog.RestoreHooks{Exists: known.existsNow, Restored: func(id string) {
 		if err := own.Restored(ctx, types.UID(id)); err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to look for restored events; they are delivered after the next ones")
 		}
 	}})
 
-	m := &eventingModules{broker: &brokerModule{dataPlane: own, log: log, traces: traces, listener: o.Listener, tls: o.TLS, secure: o.secure, trust: o.trustBundles(deliverer)}}
+	m := &eventingModules{broker: &brokerModule{dataPlane: own, log: log, traces: traces, deadLetters: store, listener: o.Listener, tls: o.TLS, secure: o.secure, trust: o.trustBundles(deliverer)}}
 	accepting := ingress.Options{MaxBody: o.MaxEventBytes, Budget: o.budget, TracerProvider: o.tracing.Provider(), Traced: o.tracing.Enabled, Register: o.registry.MustRegister, Serves: at.serves}
 	recorder := o.clients.recorder
 	var shared *sharedEventing
@@ -181,6 +186,9 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 		m.authority = &ingressAuthority{run: o.secure.run}
 	}
 	records := &eventtrace.Replicas{Store: traces}
+	if store != nil {
+		m.deadLetters = &deadletter.DeadLetters{Store: store, Exists: known.exists, Consumer: o.consumerUID}
+	}
 	if traces != nil {
 		m.traces = o.newTraces(records, m.broker.dataPlane, own)
 	}
@@ -197,8 +205,8 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 	return m, nil
 }
 
-func (o *eventingOptions) newBroker(ctx context.Context, log *eventlog.Log, known *knownObjects, health *healthChanges, at *addresses, deliverer *sender.Sender, traces *trace.Store) *broker.Broker {
-	own := broker.New(klog.NewContext(ctx, klog.FromContext(ctx).WithName("broker")), broker.Options{
+func (o *eventingOptions) newBroker(ctx context.Context, log *eventlog.Log, known *knownObjects, health *healthChanges, at *addresses, deliverer *sender.Sender, traces *trace.Store, store *deadletterstore.Store) *broker.Broker {
+	options := broker.Options{
 		Log:           logqueue.JetStream(log),
 		Send:          deliverer.Send,
 		Tokens:        o.tokens,
@@ -209,7 +217,11 @@ func (o *eventingOptions) newBroker(ctx context.Context, log *eventlog.Log, know
 		Budget:        o.budget,
 		HealthChanged: health.Changed,
 		Trace:         traces,
-	})
+	}
+	if store != nil {
+		options.DeadLetters = store
+	}
+	own := broker.New(klog.NewContext(ctx, klog.FromContext(ctx).WithName("broker")), options)
 	o.registry.CustomMustRegister(own)
 	return own
 }
@@ -465,8 +477,10 @@ type brokerModule struct {
 	ingress   *ingress.Handler
 	log       *eventlog.Log
 	// traces are the records of events; nil if nothing is recorded.
-	traces   *trace.Store
-	listener net.Listener
+	traces *trace.Store
+	// deadLetters is the dead letter store; nil without one.
+	deadLetters *deadletterstore.Store
+	listener    net.Listener
 	// tls accepts events over TLS with the certificate of secure. Nil disables it.
 	tls    net.Listener
 	secure *secureIngress
@@ -488,6 +502,12 @@ func (m *brokerModule) Start(ctx context.Context, fail func(error)) error {
 	}); err != nil {
 		m.traces.Close()
 		return errors.Join(err, m.log.Close())
+	}
+	if m.deadLetters != nil {
+		m.Go(func(ctx context.Context) error {
+			m.deadLetters.Run(ctx)
+			return nil
+		})
 	}
 	m.Go(func(ctx context.Context) error { return m.ingress.Serve(ctx, m.listener, stopTimeout) })
 	if m.tls != nil {

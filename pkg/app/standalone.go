@@ -135,7 +135,7 @@ func (s *standalone) foundation() lifecycle.Stage {
 func (s *standalone) dependencies() apiserver.Dependencies {
 	d := apiserver.Dependencies{ClusterDomain: s.ClusterDomain, Collect: s.registry.CustomMustRegister, Memory: s.budget, Components: s}
 	if !s.onlyAPI() {
-		d.Settings = s.settings
+		d.Settings, d.DeadLetters = s.settings, s.Eventing.storesDeadLetters()
 	}
 	return d
 }
@@ -204,6 +204,9 @@ func (s *standalone) Start(ctx context.Context, server *apiserver.Server) error 
 	}
 	if m.eventing != nil && m.eventing.traces != nil {
 		server.SetTraces(m.eventing.traces)
+	}
+	if m.eventing != nil && m.eventing.deadLetters != nil {
+		server.SetDeadLetters(m.eventing.deadLetters)
 	}
 	return nil
 }

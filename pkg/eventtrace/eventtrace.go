@@ -234,7 +234,7 @@ func (w *walk) withDeadLetters(a acceptance, uid types.UID, attempts []trace.Rec
 			return nil, err
 		}
 		for _, dead := range more {
-			if dead.Attempt != nil && dead.Attempt.Consumer == made.Consumer && dead.Attempt.Role == trace.DeadLetter {
+			if dead.Attempt != nil && dead.Attempt.Consumer == made.Consumer && dead.Attempt.Role >= trace.DeadLetter {
 				attempts = append(attempts, dead)
 			}
 		}
@@ -389,6 +389,8 @@ func delivery(key eventing.Key, attempts []trace.Record, consumers []eventing.Co
 // stateAfter returns the state of a delivery after an attempt, with the reason.
 func stateAfter(made *trace.Attempt) (state, reason string) {
 	switch {
+	case made.Outcome == trace.Delivered && made.Role == trace.DeadLetterStore:
+		return duckv1.TracedDeadLettered, "the event is in the dead letter store"
 	case made.Outcome == trace.Delivered && made.Role == trace.DeadLetter:
 		return duckv1.TracedDeadLettered, ""
 	case made.Outcome == trace.Delivered:
@@ -397,7 +399,7 @@ func stateAfter(made *trace.Attempt) (state, reason string) {
 		return duckv1.TracedRetrying, "the reply was not sent yet"
 	case made.Outcome == trace.Dropped:
 		return duckv1.TracedDropped, made.Error
-	case made.Outcome == trace.DeadLettered || made.Role == trace.DeadLetter:
+	case made.Outcome == trace.DeadLettered || made.Role >= trace.DeadLetter:
 		return duckv1.TracedDeadLettering, made.Error
 	default:
 		return duckv1.TracedRetrying, made.Error
@@ -406,7 +408,7 @@ func stateAfter(made *trace.Attempt) (state, reason string) {
 
 func attemptOf(made *trace.Attempt) duckv1.TracedAttempt {
 	a := duckv1.TracedAttempt{
-		Number: int32(made.Number), To: []string{duckv1.TracedToSubscriber, duckv1.TracedToReply, duckv1.TracedToDeadLetterSink}[min(made.Role, trace.DeadLetter)],
+		Number: int32(made.Number), To: []string{duckv1.TracedToSubscriber, duckv1.TracedToReply, duckv1.TracedToDeadLetterSink, duckv1.TracedToDeadLetterStore}[min(made.Role, trace.DeadLetterStore)],
 		Time: metav1.NewMicroTime(made.Start), DurationMilliseconds: made.Duration.Milliseconds(),
 		Address: made.Address, Code: int32(made.Code), Error: made.Error,
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/knative-apiserver/knative-apiserver/test/chaos/history"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
@@ -138,9 +139,13 @@ func (s *site) settle(t *testing.T, l *load) {
 	for _, name := range s.recorder.names() {
 		reader.do(name, history.Get)
 	}
+	stored := sets.New[string]()
 	_ = harness.Poll(ctx, func() error { // the checks report missing deliveries
 		<-time.After(500 * time.Millisecond)
 		l.count(ctx)
+		if err := s.collectDeadLetters(ctx, stored); err != nil {
+			return err
+		}
 		return s.recorder.pending()
 	})
 	l.count(ctx)

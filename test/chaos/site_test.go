@@ -71,6 +71,7 @@ func newSite(t *testing.T, i installation, r *recorder, namespaces [3]string) *s
 		s.subscribe(t, ns, history.Subscription{Name: "ordered", Target: broker, Ordered: true, Retries: retriesForLong})
 		s.subscribe(t, ns, history.Subscription{Name: "even", Target: broker, Kind: "even", Retries: retriesForLong})
 		s.subscribe(t, ns, history.Subscription{Name: "dead-letter", Target: broker, Retries: retriesForShort, DeadLetter: true})
+		s.subscribe(t, ns, history.Subscription{Name: storedName, Target: broker, Retries: retriesForShort, DeadLetter: true})
 		s.subscribe(t, ns, history.Subscription{Name: "drop", Target: broker, Retries: retriesForShort})
 		s.subscribe(t, ns, history.Subscription{Name: "ordered-dead", Target: channel, Ordered: true, Retries: retriesForShort, DeadLetter: true})
 		s.subscribe(t, ns, history.Subscription{Name: "all", Target: channel, Retries: retriesForLong})
@@ -135,7 +136,7 @@ func (s *site) subscribe(t *testing.T, namespace string, subscription history.Su
 	subscription.Name = namespace + "/" + name
 	subscriber := map[string]any{"uri": s.sink.url + "/" + subscription.Name}
 	delivery := map[string]any{"retry": int64(subscription.Retries), "backoffPolicy": "linear", "backoffDelay": "PT0.05S"}
-	if subscription.DeadLetter {
+	if subscription.DeadLetter && name != storedName {
 		delivery["deadLetterSink"] = map[string]any{"uri": s.sink.url + "/" + subscription.Name + "/dead"}
 	}
 	u := harness.KindOf("Subscription").Object(namespace, name)
@@ -151,9 +152,15 @@ func (s *site) subscribe(t *testing.T, namespace string, subscription history.Su
 		}
 		u.Object["spec"] = spec
 	}
+	annotations := map[string]string{}
 	if subscription.Ordered {
-		u.SetAnnotations(map[string]string{"eventing.knative.dev/delivery.order": "ordered"})
+		annotations["eventing.knative.dev/delivery.order"] = "ordered"
 	}
+	if !subscription.DeadLetter {
+		// Its undeliverable events are dropped and counted.
+		annotations["eventing.knative.dev/dead-letter-store"] = "disabled"
+	}
+	u.SetAnnotations(annotations)
 	s.create(t, u)
 	s.recorder.record(func(h *history.History) { h.Subscriptions = append(h.Subscriptions, subscription) })
 }

@@ -1,6 +1,7 @@
 package manifests
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -198,6 +199,27 @@ func TestTenants(t *testing.T) {
 					}
 				}
 			}
+		}
+	})
+}
+
+// TestDeadLetters checks that only the administrators of a namespace, and those to whom they bind the role, read the data of events: dead letters.
+func TestDeadLetters(t *testing.T) {
+	each(t, func(t *testing.T, objects objects) {
+		found := false
+		for _, role := range of[rbacv1.ClusterRole](t, objects, "ClusterRole") {
+			for _, rule := range role.Rules {
+				if !slices.Contains(rule.Resources, "deadletters") {
+					continue
+				}
+				found = true
+				if want := map[string]string{"app.kubernetes.io/component": "roles", "rbac.authorization.k8s.io/aggregate-to-admin": "true"}; !maps.Equal(role.Labels, want) {
+					t.Errorf("%s has the labels %v, want %v", role.Name, role.Labels, want)
+				}
+			}
+		}
+		if !found {
+			t.Error("no role permits to read dead letters")
 		}
 	})
 }

@@ -45,7 +45,9 @@ func (r *Reconciler) subscribe(ctx context.Context, subscription *messagingv1.Su
 		return nil, err
 	}
 	subscriber := channelable.Subscriber(subscription, &found.addresses, to.Spec.Delivery)
-	err = r.set(ctx, key, consumerOf(subscription, stream, &subscriber, &found.account))
+	consumer := consumerOf(subscription, stream, &subscriber, &found.account)
+	consumer.NoDeadLetterStore = !duckv1.StoresDeadLetters(subscription.Annotations, to.Annotations)
+	err = r.set(ctx, key, consumer)
 	backing := to.Status.Conditions.Get(messagingv1.ChannelConditionBackingChannelReady)
 	switch {
 	case err == nil:

@@ -73,6 +73,8 @@ func consumerOf(trigger *eventingv1.Trigger, parent *eventingv1.Broker, found *f
 		Delivery: streams.DeliveryOf(deliveryOf(trigger, parent)),
 		Ordered:  duckv1.IsOrdered(trigger.Annotations),
 		Account:  found.account.Account,
+
+		NoDeadLetterStore: !duckv1.StoresDeadLetters(trigger.Annotations, parent.Annotations),
 	}
 	if found.subscriberResolved.Status != corev1.ConditionTrue {
 		consumer.Subscriber = eventing.Endpoint{Unresolved: true}

@@ -9,6 +9,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
@@ -54,7 +55,7 @@ func TestMetrics(t *testing.T) {
 	})
 	address, channel := shared.broker(t, ns, "orders"), shared.channel(t, ns, "orders")
 	shared.trigger(t, ns, "orders", "orders", subscriber.URL, ofType("order"), delivered(deadTo(uri(dead.URL), retries(2, "PT0.01S"))))
-	shared.trigger(t, ns, "orders", "sinkless", subscriber.URL, ofType("other"), delivered(retries(2, "PT0.01S")))
+	shared.trigger(t, ns, "orders", "sinkless", subscriber.URL, ofType("other"), delivered(retries(2, "PT0.01S")), annotated(duckv1.DeadLetterStoreAnnotationKey, "disabled"))
 	shared.subscribe(t, newSubscription(ns, "orders", "orders", to(uri(subscriber.URL))))
 	mustPost(t, address, event{id: "1", kind: "order"}, event{id: "2", kind: "order"}, event{id: "late", kind: "order"},
 		event{id: "lost", kind: "order"}, event{id: "unmatched", kind: "unknown"}, event{id: "dropped", kind: "other"})
