@@ -53,10 +53,15 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		eventingv1.BrokerList{}.OpenAPIModelName():                          schema_pkg_apis_eventing_v1_BrokerList(ref),
 		eventingv1.BrokerSpec{}.OpenAPIModelName():                          schema_pkg_apis_eventing_v1_BrokerSpec(ref),
 		eventingv1.BrokerStatus{}.OpenAPIModelName():                        schema_pkg_apis_eventing_v1_BrokerStatus(ref),
+		eventingv1.BrokerTailOptions{}.OpenAPIModelName():                   schema_pkg_apis_eventing_v1_BrokerTailOptions(ref),
+		eventingv1.FilterDecision{}.OpenAPIModelName():                      schema_pkg_apis_eventing_v1_FilterDecision(ref),
 		eventingv1.SubscriptionsAPIFilter{}.OpenAPIModelName():              schema_pkg_apis_eventing_v1_SubscriptionsAPIFilter(ref),
 		eventingv1.Trigger{}.OpenAPIModelName():                             schema_pkg_apis_eventing_v1_Trigger(ref),
 		eventingv1.TriggerFilter{}.OpenAPIModelName():                       schema_pkg_apis_eventing_v1_TriggerFilter(ref),
 		eventingv1.TriggerList{}.OpenAPIModelName():                         schema_pkg_apis_eventing_v1_TriggerList(ref),
+		eventingv1.TriggerMatch{}.OpenAPIModelName():                        schema_pkg_apis_eventing_v1_TriggerMatch(ref),
+		eventingv1.TriggerMatchSpec{}.OpenAPIModelName():                    schema_pkg_apis_eventing_v1_TriggerMatchSpec(ref),
+		eventingv1.TriggerMatchStatus{}.OpenAPIModelName():                  schema_pkg_apis_eventing_v1_TriggerMatchStatus(ref),
 		eventingv1.TriggerSpec{}.OpenAPIModelName():                         schema_pkg_apis_eventing_v1_TriggerSpec(ref),
 		eventingv1.TriggerStatus{}.OpenAPIModelName():                       schema_pkg_apis_eventing_v1_TriggerStatus(ref),
 		v1alpha1.DeadLetter{}.OpenAPIModelName():                            schema_pkg_apis_eventing_v1alpha1_DeadLetter(ref),
@@ -1897,6 +1902,82 @@ func schema_pkg_apis_eventing_v1_BrokerStatus(ref common.ReferenceCallback) comm
 	}
 }
 
+func schema_pkg_apis_eventing_v1_BrokerTailOptions(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "BrokerTailOptions are the query parameters of the subresource tail of a Broker.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"filter": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Filter is a CloudEvents SQL expression; only events for which it is true are shown. Optional; defaults to all events.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"data": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Data adds the data of events, which needs the permission get for brokers/data. Optional; defaults to false.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_eventing_v1_FilterDecision(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "FilterDecision is the decision of one filter, or of one compared attribute.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"field": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Field is the place in the Trigger, such as spec.filters[0].any[1].exact.type.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"result": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Result is Passed, NotPassed, Ignored for a filter without effect, or Unknown for a filter that takes too long or is invalid. Events do not pass the latter.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Reason explains a result other than Passed.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"field", "result"},
+			},
+		},
+	}
+}
+
 func schema_pkg_apis_eventing_v1_SubscriptionsAPIFilter(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -2131,6 +2212,127 @@ func schema_pkg_apis_eventing_v1_TriggerList(ref common.ReferenceCallback) commo
 		},
 		Dependencies: []string{
 			eventingv1.Trigger{}.OpenAPIModelName(), metav1.ListMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1_TriggerMatch(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "TriggerMatch asks whether an event passes the filters of a Trigger: the subresource match. It is not stored, and the event is not accepted.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Standard object's metadata: name and namespace of the Trigger.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Spec is the event.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(eventingv1.TriggerMatchSpec{}.OpenAPIModelName()),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Status is the answer. Ignored in requests.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(eventingv1.TriggerMatchStatus{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"spec"},
+			},
+		},
+		Dependencies: []string{
+			eventingv1.TriggerMatchSpec{}.OpenAPIModelName(), eventingv1.TriggerMatchStatus{}.OpenAPIModelName(), metav1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1_TriggerMatchSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "TriggerMatchSpec is the event that the filters decide about.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"event": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Event is a CloudEvent in the JSON format. Its data may be omitted, because filters do not read it. Required.",
+							Ref:         ref(runtime.RawExtension{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"event"},
+			},
+		},
+		Dependencies: []string{
+			runtime.RawExtension{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1_TriggerMatchStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "TriggerMatchStatus is the decision of the filters of a Trigger.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"matched": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Matched is true if the event would be delivered to the subscriber of the Trigger.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Reason explains why the event does not match.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"filters": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Filters are the decisions of all filters, at all depths, and of the attributes that they compare. Each follows the filter that contains it. Empty if the Trigger has no filters.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(eventingv1.FilterDecision{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"matched"},
+			},
+		},
+		Dependencies: []string{
+			eventingv1.FilterDecision{}.OpenAPIModelName()},
 	}
 }
 

@@ -36,7 +36,11 @@ func Kinds() []runtime.Object {
 
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion, Kinds()...)
+	scheme.AddKnownTypes(SchemeGroupVersion, &TriggerMatch{})
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
+	if err := addTailOptions(scheme); err != nil {
+		return err
+	}
 	return duckv1.AddEventTrace(scheme, SchemeGroupVersion)
 }
 

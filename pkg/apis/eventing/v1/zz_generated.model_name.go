@@ -36,6 +36,16 @@ func (in BrokerStatus) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in BrokerTailOptions) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1.BrokerTailOptions"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in FilterDecision) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1.FilterDecision"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in Settings) OpenAPIModelName() string {
 	return "dev.knative.eventing.v1.Settings"
 }
@@ -58,6 +68,21 @@ func (in TriggerFilter) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in TriggerList) OpenAPIModelName() string {
 	return "dev.knative.eventing.v1.TriggerList"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in TriggerMatch) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1.TriggerMatch"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in TriggerMatchSpec) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1.TriggerMatchSpec"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in TriggerMatchStatus) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1.TriggerMatchStatus"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
