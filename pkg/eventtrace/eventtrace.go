@@ -325,8 +325,7 @@ func (w *walk) unmatched(r *trace.Record, accepted *trace.Acceptance, consumers 
 	for i := range consumers {
 		current ^= trace.Fingerprint(&consumers[i])
 	}
-	e := &event.Event{V03: accepted.V03, Attributes: append(slices.Clone(accepted.Attributes),
-		event.Attribute{Name: event.ID, Value: r.ID}, event.Attribute{Name: event.Source, Value: r.Source})}
+	e := r.Event()
 	for i := range consumers {
 		c := &consumers[i]
 		if _, found := matched[c.Key]; found || !w.shows(c.Key) {

@@ -18,18 +18,20 @@ type Explanation struct {
 	Place string
 	// Reason is a sentence without a subject, about the expression.
 	Reason string
+	// Unknown is true if the expression is invalid or takes too long to evaluate.
+	Unknown bool
 }
 
 // Explain returns why an event does not pass the filters of a Trigger. See Compile for their meaning.
 func Explain(b *Budget, attributes map[string]string, filters []eventing.Filter, e *event.Event) Explanation {
 	compiled, err := Compile(attributes, filters)
 	if err != nil {
-		return Explanation{Reason: "is invalid: " + err.Error()}
+		return Explanation{Reason: "is invalid: " + err.Error(), Unknown: true}
 	}
 	x := explainer{budget: b, event: e}
 	switch passed, ok := compiled.Match(b, e); {
 	case !ok:
-		return Explanation{Reason: "takes too long to evaluate"}
+		return Explanation{Reason: "takes too long to evaluate", Unknown: true}
 	case passed:
 		return Explanation{Passed: true}
 	case len(filters) == 0:
@@ -50,11 +52,11 @@ func (x explainer) first(place string, filters []eventing.Filter) Explanation {
 		at := fmt.Sprintf("%s[%d]", place, i)
 		n, err := compile(&filters[i])
 		if err != nil {
-			return Explanation{Place: at, Reason: "is invalid: " + err.Error()}
+			return Explanation{Place: at, Reason: "is invalid: " + err.Error(), Unknown: true}
 		}
 		switch passed, ok := (&Filter{root: n}).Match(x.budget, x.event); {
 		case !ok:
-			return Explanation{Place: at, Reason: "takes too long to evaluate"}
+			return Explanation{Place: at, Reason: "takes too long to evaluate", Unknown: true}
 		case !passed:
 			return x.filter(at, &filters[i])
 		}

@@ -8,6 +8,7 @@
 package trace
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -28,6 +29,12 @@ type Record struct {
 
 	Acceptance *Acceptance
 	Attempt    *Attempt
+}
+
+// Event returns the event of an acceptance, without its data and headers.
+func (r *Record) Event() *event.Event {
+	return &event.Event{V03: r.Acceptance.V03, Attributes: append(slices.Clone(r.Acceptance.Attributes),
+		event.Attribute{Name: event.ID, Value: r.ID}, event.Attribute{Name: event.Source, Value: r.Source})}
 }
 
 // Acceptance states that a stream accepted an event.
