@@ -184,6 +184,9 @@ func (s *stream) append(ctx context.Context, events []*event.Event, from trace.O
 		return at, err
 	}
 	w.recordAccepted(at, &from)
+	for i := range w.plans {
+		s.broker.options.Tails.Offer(s.spec.Key, w.plans[i].event, at)
+	}
 	s.counts.accepted.Add(int64(len(events)))
 	s.counts.matched.Add(int64(len(w.matched)))
 	for _, c := range w.matched {

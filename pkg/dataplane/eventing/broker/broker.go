@@ -18,6 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/filter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/tail"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/trace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
@@ -46,6 +47,8 @@ type Options struct {
 	Trace *trace.Store
 	// DeadLetters stores undeliverable events of consumers without a dead letter sink. Nil drops them.
 	DeadLetters DeadLetters
+	// Tails shows accepted events live. Nil shows none.
+	Tails *tail.Hub
 }
 
 // Broker serves all Brokers and Channels. Its methods may be called concurrently, but methods that name an object one at a
@@ -135,6 +138,7 @@ func (b *Broker) deleteStream(ctx context.Context, key eventing.Key) error {
 	}
 	s := found.(*stream)
 	s.close()
+	b.options.Tails.End(key)
 	s.byUID.Range(func(_, c any) bool {
 		b.consumers.CompareAndDelete(c.(*consumer).config.Load().Key, c)
 		return true

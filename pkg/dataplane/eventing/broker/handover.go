@@ -73,6 +73,7 @@ func (b *Broker) ReleaseStream(key eventing.Key) {
 		return
 	}
 	s.removed.Store(true)
+	b.options.Tails.End(key)
 	s.deliveries.Halt()
 	consumers := s.allConsumers()
 	for _, c := range consumers {
