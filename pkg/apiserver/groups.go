@@ -60,6 +60,8 @@ type groups struct {
 	// deadLetters is what deadletters returns, which are served if storesDead is true.
 	deadLetters *deadletter.Late
 	storesDead  bool
+	matcher     *trigger.LateMatcher
+	tails       *broker.LateTails
 	// authorizer decides about permissions that strategies require.
 	authorizer authorizer.Authorizer
 	// clusterDomain is the DNS domain of the cluster.
@@ -102,11 +104,14 @@ func (g *groups) all() ([]*genericapiserver.APIGroupInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("API group %s: %w", eventingv1.GroupName, err)
 	}
+	brokers["brokers/tail"] = &broker.Tail{Brokers: brokers["brokers"].(rest.Getter), Tails: g.tails, Authorizer: g.authorizer, Stopping: g.logs.Stopping}
 	brokers["brokers/trace"] = g.trace(eventing.Broker, brokers["brokers"])
-	eventingInfo, err := g.group(eventingv1.SchemeGroupVersion,
-		g.storage(brokers, nil),
-		g.storage(registry.NewStorage(trigger.Resource(g.controllers, brokers["brokers"].(rest.Getter), allowed, authenticated), g.scheme, g.getter)),
-	)
+	triggers, err := registry.NewStorage(trigger.Resource(g.controllers, brokers["brokers"].(rest.Getter), allowed, authenticated, g.matcher), g.scheme, g.getter)
+	if err != nil {
+		return nil, fmt.Errorf("API group %s: %w", eventingv1.GroupName, err)
+	}
+	triggers["triggers/match"] = trigger.NewMatch(triggers["triggers"].(rest.Getter), g.matcher)
+	eventingInfo, err := g.group(eventingv1.SchemeGroupVersion, g.storage(brokers, nil), g.storage(triggers, nil))
 	if err != nil {
 		return nil, err
 	}

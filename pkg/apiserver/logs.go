@@ -20,8 +20,11 @@ const logSubresource = "log"
 // proxySubresource is the subresource of requests to a Service.
 const proxySubresource = "proxy"
 
-// longRunning matches requests without a timeout: watches, logs and requests to Services.
-var longRunning = genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString(logSubresource, proxySubresource))
+// tailSubresource is the subresource of the events of a Broker.
+const tailSubresource = "tail"
+
+// longRunning matches requests without a timeout: watches, logs, tails and requests to Services.
+var longRunning = genericfilters.BasicLongRunningRequestCheck(sets.NewString("watch"), sets.NewString(logSubresource, proxySubresource, tailSubresource))
 
 // logOptions returns the options of the subresource log. The source is the logs of the host cluster's Pods, if any, until
 // SetLogs replaces it. Followed logs end as soon as the server begins to shut down.

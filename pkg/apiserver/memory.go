@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -24,7 +25,7 @@ const (
 	// objectWeight is the number of times that an object is in memory while it is written: as text, decoded, with its managed fields,
 	// and encoded for etcd and for the response.
 	objectWeight = 8
-	// streamBytes is the memory of a watch, a followed log or a request to a Service whose client does not read: goroutines, buffers of its connection, and
+	// streamBytes is the memory of a watch, a followed log, a tail or a request to a Service whose client does not read: goroutines, buffers of its connection, and
 	// an event that is being written. The events themselves are shared by all watches, and a slow watch is closed.
 	streamBytes = 64 << 10
 	// listBytes is the memory of a list that is being sent: an item, and the buffers that encode, compress and send it. The objects are
@@ -76,7 +77,7 @@ func (l *memoryLimiter) limit(handler http.Handler) http.Handler {
 // bytes returns the memory that a request may hold, except for the response to a read of one object.
 func (l *memoryLimiter) bytes(r *http.Request, info *request.RequestInfo) int64 {
 	switch {
-	case info.Verb == "watch" || info.Subresource == logSubresource || info.Subresource == proxySubresource:
+	case info.Verb == "watch" || slices.Contains([]string{logSubresource, proxySubresource, tailSubresource}, info.Subresource):
 		return streamBytes
 	case info.Verb == "list" && info.Resource == "deadletters":
 		return deadLettersBytes

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 	"sigs.k8s.io/randfill"
 
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 )
 
@@ -82,6 +83,9 @@ func fillers(serializer.CodecFactory) []any {
 			if s.Spec != nil {
 				s.Spec = &runtime.RawExtension{Raw: []byte(`{"replicas":3}`)}
 			}
+		},
+		func(s *eventingv1.TriggerMatchSpec, _ randfill.Continue) {
+			s.Event = runtime.RawExtension{Raw: []byte(`{"id":"1"}`)}
 		},
 	}
 }

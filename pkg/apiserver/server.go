@@ -20,7 +20,9 @@ import (
 	namespacelifecycle "github.com/knative-apiserver/knative-apiserver/pkg/admission/namespace"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/broker"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/deadletter"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/trigger"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventtrace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/revision"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/service"
@@ -49,6 +51,8 @@ type Config struct {
 
 	scheme *runtime.Scheme
 	codecs serializer.CodecFactory
+	// matcher is shared by the subresource match and the handler of its requests.
+	matcher *trigger.LateMatcher
 }
 
 // Server is an API server that serves the Knative API groups.
@@ -62,6 +66,8 @@ type Server struct {
 	explainer        *revision.LateExplainer
 	traces           *eventtrace.Late
 	deadLetters      *deadletter.Late
+	matcher          *trigger.LateMatcher
+	tails            *broker.LateTails
 	tokenReviews     *TokenReviews
 	accessReviews    *AccessReviews
 }
@@ -79,6 +85,7 @@ func newConfig(scheme *runtime.Scheme, codecs serializer.CodecFactory, settings 
 		Settings: settings,
 		scheme:   scheme,
 		codecs:   codecs,
+		matcher:  &trigger.LateMatcher{},
 	}
 }
 
@@ -105,7 +112,7 @@ func (c *Config) New() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	built := &Server{GenericAPIServer: server, controllersToken: token, logs: &revisionlog.Late{}, gateway: &service.LateGateway{}, explainer: &revision.LateExplainer{}, traces: &eventtrace.Late{}, deadLetters: &deadletter.Late{}}
+	built := &Server{GenericAPIServer: server, controllersToken: token, logs: &revisionlog.Late{}, gateway: &service.LateGateway{}, explainer: &revision.LateExplainer{}, traces: &eventtrace.Late{}, matcher: c.matcher, tails: &broker.LateTails{}, deadLetters: &deadletter.Late{}}
 	if c.NoAPI {
 		return built, nil
 	}
@@ -127,6 +134,8 @@ func (c *Config) New() (*Server, error) {
 		traces:        built.traces,
 		deadLetters:   built.deadLetters,
 		storesDead:    c.DeadLetters,
+		matcher:       built.matcher,
+		tails:         built.tails,
 		authorizer:    c.Generic.Authorization.Authorizer,
 		clusterDomain: c.ClusterDomain,
 		processes:     c.Core,
@@ -172,6 +181,12 @@ func (s *Server) SetTraces(traces eventtrace.Traces) { s.traces.Set(traces) }
 
 // SetDeadLetters sets what the resource deadletters returns.
 func (s *Server) SetDeadLetters(letters deadletter.DeadLetters) { s.deadLetters.Set(letters) }
+
+// SetMatcher sets what decides about events for Triggers.
+func (s *Server) SetMatcher(matcher trigger.Matcher) { s.matcher.Set(matcher) }
+
+// SetTails sets what the subresource tail of Brokers returns.
+func (s *Server) SetTails(tails broker.Tails) { s.tails.Set(tails) }
 
 // Run serves until ctx is canceled, and calls ready once the API is served. The context of ready ends when the server stops accepting
 // requests, which is the shutdown delay after ctx ends. Run returns after ready. An error of ready stops the server, and Run

@@ -26,10 +26,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/reviews"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/autoscaler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/gateway"
-	"github.com/knative-apiserver/knative-apiserver/pkg/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/etcd"
-	"github.com/knative-apiserver/knative-apiserver/pkg/eventtrace"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventmatch"
 	"github.com/knative-apiserver/knative-apiserver/pkg/host"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
@@ -129,10 +128,8 @@ type aggregated struct {
 	gateway *gateway.Gateway
 	// autoscaler is nil without Serving.
 	autoscaler *autoscaler.Loop
-	// traces is nil if this replica runs no broker, or nothing is recorded.
-	traces *eventtrace.Traces
-	// deadLetters is nil if this replica runs no broker, or has no dead letter store.
-	deadLetters *deadletter.DeadLetters
+	// eventing is nil if this replica runs no broker.
+	eventing *eventingModules
 	// members is nil without a replica that issues its certificates by issuer.
 	members *members
 	issuer  *certs.Manager
@@ -252,6 +249,7 @@ func (a *aggregated) Ready() error { return a.runner.Ready() }
 
 // Start implements apiserver.Components.
 func (a *aggregated) Start(ctx context.Context, server *apiserver.Server) error {
+	server.SetMatcher(&eventmatch.Matcher{})
 	config := a.hostConfig
 	if !a.API.NoAPI {
 		config = server.ControllersConfig()
@@ -283,14 +281,18 @@ func (a *aggregated) Start(ctx context.Context, server *apiserver.Server) error 
 	if a.autoscaler != nil || a.replica != nil {
 		server.SetExplainer(newExplainer(a.autoscaler, a.replica))
 	}
-	if a.traces != nil {
-		server.SetTraces(a.traces)
+	if a.eventing != nil {
+		server.SetMatcher(a.eventing.matcher)
+		server.SetTails(a.eventing.tails)
+		if a.eventing.traces != nil {
+			server.SetTraces(a.eventing.traces)
+		}
+		if a.eventing.deadLetters != nil {
+			server.SetDeadLetters(a.eventing.deadLetters)
+		}
 	}
 	if err := startModules(ctx, a.runner, stages); err != nil {
 		return err
-	}
-	if a.deadLetters != nil {
-		server.SetDeadLetters(a.deadLetters)
 	}
 	return nil
 }
@@ -339,7 +341,7 @@ func (a *aggregated) modules(ctx context.Context, clients *clients) ([]lifecycle
 		if err != nil {
 			return nil, err
 		}
-		a.traces, a.deadLetters = m.traces, m.deadLetters
+		a.eventing = m
 		reconciling = append(reconciling, m.streams, m.consumers)
 		accepting = append(accepting, m.broker)
 	}

@@ -36,6 +36,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/senders"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/tail"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/tokens"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/trace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
@@ -44,6 +45,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventmatch"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventtail"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventtrace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
@@ -69,6 +72,9 @@ type eventingModules struct {
 	traces *eventtrace.Traces
 	// deadLetters is nil without the dead letter store.
 	deadLetters *deadletter.DeadLetters
+	// matcher decides about events for Triggers, tails shows the events of Brokers live.
+	matcher *eventmatch.Matcher
+	tails   *eventtail.Tails
 }
 
 // dataPlane serves the streams and consumers of this replica, or all without peers.
@@ -152,15 +158,16 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 	deliverer := sender.New(sender.Options{
 		TracerProvider: o.tracing.Provider(), Traced: o.tracing.Enabled, Dial: o.guard.Dialer(egress.ForEvents, sender.DialTimeout), Discloses: o.discloses, Budget: o.budget,
 	})
+	tails := &eventtail.Tails{Hub: &tail.Hub{}}
 	store := o.newDeadLetterStore(ctx, log, known)
-	own := o.newBroker(ctx, log, known, health, at, deliverer, traces, store)
+	own := o.newBroker(ctx, log, known, health, at, deliverer, traces, tails.Hub, store)
 	log.SetRestoreHooks(eventlog.RestoreHooks{Exists: known.existsNow, Restored: func(id string) {
 		if err := own.Restored(ctx, types.UID(id)); err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to look for restored events; they are delivered after the next ones")
 		}
 	}})
 
-	m := &eventingModules{broker: &brokerModule{dataPlane: own, log: log, traces: traces, deadLetters: store, listener: o.Listener, tls: o.TLS, secure: o.secure, trust: o.trustBundles(deliverer)}}
+	m := &eventingModules{broker: &brokerModule{dataPlane: own, log: log, traces: traces, tails: tails.Hub, deadLetters: store, listener: o.Listener, tls: o.TLS, secure: o.secure, trust: o.trustBundles(deliverer)}}
 	accepting := ingress.Options{MaxBody: o.MaxEventBytes, Budget: o.budget, TracerProvider: o.tracing.Provider(), Traced: o.tracing.Enabled, Register: o.registry.MustRegister, Serves: at.serves}
 	recorder := o.clients.recorder
 	var shared *sharedEventing
@@ -189,8 +196,17 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 	if store != nil {
 		m.deadLetters = &deadletter.DeadLetters{Store: store, Exists: known.exists, Consumer: o.consumerUID}
 	}
+	m.matcher, m.tails, tails.Exists = &eventmatch.Matcher{}, tails, m.broker.dataPlane.Exists
 	if traces != nil {
 		m.traces = o.newTraces(records, m.broker.dataPlane, own)
+		m.matcher.Recent = func(ctx context.Context, stream eventing.Key) []*event.Event {
+			// Another owner may have accepted later events.
+			uid, found := m.traces.UID(stream)
+			if !found || shared != nil && !shared.owners.Owns(stream) {
+				return nil
+			}
+			return eventmatch.Events(traces.Recent(ctx, stream, uid, eventmatch.MaxRecent))
+		}
 	}
 	m.streams = &controllers{name: "streams", all: []*reconciler.Controller{all.policies, all.brokers, all.channels}}
 	m.consumers = &consumers{controllers: controllers{name: "consumers", all: []*reconciler.Controller{all.triggers, all.subscriptions}}}
@@ -201,11 +217,13 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 		shared.serve(o.replica, m.broker.ingress)
 		records.Peers, records.Transport = o.replica.Brokers(), o.replica.Transport()
 		o.replica.server.Handle(eventtrace.Element, records.Handler())
+		tails.Owners, tails.Transport = shared.owners, o.replica.Transport()
+		o.replica.server.Handle(eventtail.Element, tails.Handler())
 	}
 	return m, nil
 }
 
-func (o *eventingOptions) newBroker(ctx context.Context, log *eventlog.Log, known *knownObjects, health *healthChanges, at *addresses, deliverer *sender.Sender, traces *trace.Store, store *deadletterstore.Store) *broker.Broker {
+func (o *eventingOptions) newBroker(ctx context.Context, log *eventlog.Log, known *knownObjects, health *healthChanges, at *addresses, deliverer *sender.Sender, traces *trace.Store, tails *tail.Hub, store *deadletterstore.Store) *broker.Broker {
 	options := broker.Options{
 		Log:           logqueue.JetStream(log),
 		Send:          deliverer.Send,
@@ -217,6 +235,7 @@ func (o *eventingOptions) newBroker(ctx context.Context, log *eventlog.Log, know
 		Budget:        o.budget,
 		HealthChanged: health.Changed,
 		Trace:         traces,
+		Tails:         tails,
 	}
 	if store != nil {
 		options.DeadLetters = store
@@ -480,7 +499,9 @@ type brokerModule struct {
 	traces *trace.Store
 	// deadLetters is the dead letter store; nil without one.
 	deadLetters *deadletterstore.Store
-	listener    net.Listener
+	// tails show events live.
+	tails    *tail.Hub
+	listener net.Listener
 	// tls accepts events over TLS with the certificate of secure. Nil disables it.
 	tls    net.Listener
 	secure *secureIngress
@@ -516,11 +537,15 @@ func (m *brokerModule) Start(ctx context.Context, fail func(error)) error {
 	return nil
 }
 
-// Retire closes each client connection after its next response, so that clients use other replicas.
-func (m *brokerModule) Retire() { m.ingress.Retire() }
+// Retire closes each client connection after its next response, so that clients use other replicas, and ends the tails.
+func (m *brokerModule) Retire() {
+	m.ingress.Retire()
+	m.tails.Stop()
+}
 
 // Stop stops accepting events, then delivering them, and closes the event log.
 func (m *brokerModule) Stop(ctx context.Context) error {
+	m.tails.Stop()
 	err := m.Tasks.Stop(ctx)
 	m.dataPlane.Stop(stopTimeout)
 	m.ingress.Close()

@@ -31,6 +31,7 @@ import (
 	gatewaycerts "github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/certificates"
 	"github.com/knative-apiserver/knative-apiserver/pkg/egress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventmatch"
 	"github.com/knative-apiserver/knative-apiserver/pkg/host"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 	"github.com/knative-apiserver/knative-apiserver/pkg/telemetry"
@@ -168,6 +169,7 @@ func (s *standalone) Ready() error { return s.runner.Ready() }
 
 // Start implements apiserver.Components.
 func (s *standalone) Start(ctx context.Context, server *apiserver.Server) error {
+	server.SetMatcher(&eventmatch.Matcher{})
 	config := server.ControllersConfig()
 	core, err := newCoreKinds(config)
 	if err != nil {
@@ -202,11 +204,15 @@ func (s *standalone) Start(ctx context.Context, server *apiserver.Server) error 
 		server.SetLogs(m.serving.workload.Logs())
 		server.SetExplainer(newExplainer(m.serving.serving.autoscaler, nil))
 	}
-	if m.eventing != nil && m.eventing.traces != nil {
-		server.SetTraces(m.eventing.traces)
-	}
-	if m.eventing != nil && m.eventing.deadLetters != nil {
-		server.SetDeadLetters(m.eventing.deadLetters)
+	if m.eventing != nil {
+		server.SetMatcher(m.eventing.matcher)
+		server.SetTails(m.eventing.tails)
+		if m.eventing.traces != nil {
+			server.SetTraces(m.eventing.traces)
+		}
+		if m.eventing.deadLetters != nil {
+			server.SetDeadLetters(m.eventing.deadLetters)
+		}
 	}
 	return nil
 }

@@ -63,6 +63,9 @@ type Resource[O Object, Spec, Status any] struct {
 
 	// Warnings returns a warning for each field that is accepted but has no effect.
 	Warnings func(obj O) []string
+	// Observations returns warnings that depend on what the server has observed so far. old is the zero value for a new object. It must not
+	// delay the write noticeably.
+	Observations func(ctx context.Context, obj, old O) []string
 
 	// SelectableFields are the supported fields of field selectors in addition to name and namespace.
 	SelectableFields func(O) fields.Set

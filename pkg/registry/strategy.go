@@ -115,23 +115,33 @@ func (s strategy[O, Spec, Status]) ValidateUpdate(ctx context.Context, obj, old 
 	return append(s.Resource.ValidateUpdate(ctx, o, old.(O)), ValidateLabelsSize(o.GetLabels())...)
 }
 
-// WarningsOnCreate returns a warning for each field of a new object that has no effect.
+// WarningsOnCreate returns a warning for each field of a new object that has no effect, and those from observations.
 func (s strategy[O, Spec, Status]) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
+	var none O
+	return s.warnings(ctx, obj.(O), none)
+}
+
+// WarningsOnUpdate is like WarningsOnCreate for a changed object.
+func (s strategy[O, Spec, Status]) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string {
+	return s.warnings(ctx, obj.(O), old.(O))
+}
+
+func (s strategy[O, Spec, Status]) warnings(ctx context.Context, o, old O) (all []string) {
 	// Controllers copy fields about which users were warned.
-	if s.Warnings == nil || s.Controllers.Made(ctx) {
+	if s.Warnings == nil && s.Observations == nil || s.Controllers.Made(ctx) {
 		return nil
 	}
-	o := obj.(O)
 	if s.ForeignStatus != nil {
 		// The fields that foreign controllers read are unknown.
 		if foreign, err := s.ForeignStatus(ctx, o); err != nil || foreign {
 			return nil
 		}
 	}
-	return s.Warnings(o)
-}
-
-// WarningsOnUpdate returns a warning for each field of a changed object that has no effect.
-func (s strategy[O, Spec, Status]) WarningsOnUpdate(ctx context.Context, obj, _ runtime.Object) []string {
-	return s.WarningsOnCreate(ctx, obj)
+	if s.Warnings != nil {
+		all = s.Warnings(o)
+	}
+	if s.Observations != nil {
+		all = append(all, s.Observations(ctx, o, old)...)
+	}
+	return all
 }

@@ -22,8 +22,8 @@ import (
 
 // Resource describes Triggers. Their broker is immutable (eventing Trigger Lifecycle). If the class of a Trigger's Broker,
 // which is read through brokers, is foreign, the controllers of that class own the status of the Trigger. links decides about
-// references to Brokers of other namespaces.
-func Resource(controllers identity.Controllers, brokers rest.Getter, links *links.Links, authenticated func() bool) *registry.Resource[*eventingv1.Trigger, eventingv1.TriggerSpec, eventingv1.TriggerStatus] {
+// references to Brokers of other namespaces. matcher knows recent events.
+func Resource(controllers identity.Controllers, brokers rest.Getter, links *links.Links, authenticated func() bool, matcher *LateMatcher) *registry.Resource[*eventingv1.Trigger, eventingv1.TriggerSpec, eventingv1.TriggerStatus] {
 	return &registry.Resource[*eventingv1.Trigger, eventingv1.TriggerSpec, eventingv1.TriggerStatus]{
 		GroupVersion: eventingv1.SchemeGroupVersion,
 		Plural:       "triggers",
@@ -46,8 +46,9 @@ func Resource(controllers identity.Controllers, brokers rest.Getter, links *link
 			}
 			return obj.(*eventingv1.Broker).IsForeign(), nil
 		},
-		Default:  eventingv1.SetDefaults_Trigger,
-		Warnings: func(t *eventingv1.Trigger) []string { return eventingv1.WarnTrigger(t, authenticated()) },
+		Default:      eventingv1.SetDefaults_Trigger,
+		Warnings:     func(t *eventingv1.Trigger) []string { return eventingv1.WarnTrigger(t, authenticated()) },
+		Observations: func(ctx context.Context, t, old *eventingv1.Trigger) []string { return observe(ctx, matcher, t, old) },
 		Validate: func(ctx context.Context, t *eventingv1.Trigger) field.ErrorList {
 			return append(eventingv1.ValidateTrigger(t), links.Validate(ctx, link(t), t.Spec, nil)...)
 		},
