@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"strings"
 	"testing"
@@ -80,6 +81,8 @@ type Request struct {
 	Body any
 	// ContentType and Accept default to application/json; ContentType only if there is a body.
 	ContentType, Accept string
+	// Header has further fields.
+	Header http.Header
 }
 
 // Response is the response to a Request.
@@ -126,6 +129,7 @@ func (c *Clients) Send(ctx context.Context, r Request) (*Response, error) {
 			request.Header.Set(key, value)
 		}
 	}
+	maps.Copy(request.Header, r.Header)
 	response, err := c.HTTP.Do(request)
 	if err != nil {
 		return nil, err

@@ -78,12 +78,16 @@ func TestAggregatedDiscovery(t *testing.T) {
 				slices.Sort(subresources)
 				want := []string{"status"}
 				switch resource.Resource {
-				case "brokers", "channels":
+				case "brokers":
+					want = []string{"status", "tail", "trace"}
+				case "channels":
 					want = []string{"status", "trace"}
 				case "revisions":
 					want = []string{"explain", "log", "scale", "status"}
 				case "services":
 					want = []string{"proxy", "status"}
+				case "triggers":
+					want = []string{"match", "status"}
 				}
 				if !slices.Equal(subresources, want) || resource.Scope != apidiscoveryv2.ScopeNamespace {
 					t.Errorf("%s: scope %s, subresources %v, want %v", resource.Resource, resource.Scope, subresources, want)

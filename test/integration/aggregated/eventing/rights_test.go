@@ -1,0 +1,85 @@
+package eventing
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+// right returns the permission for a subresource of Eventing.
+func right(resource, verb string) rbacv1.PolicyRule {
+	return rbacv1.PolicyRule{APIGroups: []string{eventingv1.GroupName}, Resources: []string{resource}, Verbs: []string{verb}}
+}
+
+// awaitCode waits until a request of a user gets a status.
+func awaitCode(t *testing.T, user string, request harness.Request, code int, text string) {
+	t.Helper()
+	client := host.Admin.As(t, user)
+	harness.Eventually(t, fmt.Sprintf("%s gets %d for %s", user, code, request.Path), func() error {
+		r, err := client.Send(t.Context(), request)
+		if err != nil {
+			return err
+		}
+		if r.Code != code || !strings.Contains(string(r.Body), text) {
+			return fmt.Errorf("got %d %s", r.Code, r.Body)
+		}
+		return nil
+	})
+}
+
+// TestTailRights shows events live to users with the right brokers/tail only, and their data to those with brokers/data too.
+func TestTailRights(t *testing.T) {
+	ns := host.Namespace(t, "tail", nil)
+	referrers(t, ns)
+	addresses(t, ns)
+	const reader, auditor, stranger = "tail-reader", "tail-auditor", "tail-stranger"
+	allow(t, ns, reader, right("brokers/tail", "get"))
+	allow(t, ns, auditor, right("brokers/tail", "get"), right("brokers/data", "get"))
+	allow(t, ns, stranger, right("brokers", "get"), right("brokers/data", "get"), right("brokers/trace", "get"))
+	path := "/apis/eventing.knative.dev/v1/namespaces/" + ns + "/brokers/parent/tail"
+	awaitCode(t, reader, harness.Request{Method: http.MethodGet, Path: path + "?data=true"}, http.StatusForbidden, "parameter 'data' needs the permission to get brokers/data")
+	awaitCode(t, stranger, harness.Request{Method: http.MethodGet, Path: path}, http.StatusForbidden, "brokers/tail")
+	for user, query := range map[string]string{reader: "", auditor: "?data=true"} {
+		harness.Eventually(t, "events are shown to "+user, func() error {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			stream, err := host.Admin.As(t, user).Knative.EventingV1().RESTClient().Get().RequestURI(path + query).Stream(ctx)
+			if err != nil {
+				return err
+			}
+			defer stream.Close()
+			start := make([]byte, len(`{"startedAt":`))
+			if _, err := stream.Read(start); err != nil || string(start) != `{"startedAt":` {
+				return fmt.Errorf("read %q, %w", start, err)
+			}
+			return nil
+		})
+	}
+}
+
+// TestMatchRight decides about events for users with the right triggers/match only.
+func TestMatchRight(t *testing.T) {
+	ns := host.Namespace(t, "match", nil)
+	trigger := &eventingv1.Trigger{ObjectMeta: metav1.ObjectMeta{Name: "bill"}, Spec: eventingv1.TriggerSpec{Broker: "orders", Subscriber: duckv1.Destination{URI: "http://sink.example.com"}}}
+	if _, err := host.Admin.Knative.EventingV1().Triggers(ns).Create(t.Context(), trigger, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	const developer, stranger = "match-developer", "match-stranger"
+	allow(t, ns, developer, right("triggers/match", "create"))
+	allow(t, ns, stranger, right("triggers", "create"), right("triggers", "get"))
+	request := harness.Request{
+		Method: http.MethodPost, Path: "/apis/eventing.knative.dev/v1/namespaces/" + ns + "/triggers/bill/match", ContentType: "application/cloudevents+json",
+		Body: `{"specversion":"1.0","id":"1","source":"/","type":"t"}`,
+	}
+	awaitCode(t, developer, request, http.StatusCreated, `"matched":true`)
+	awaitCode(t, stranger, request, http.StatusForbidden, "triggers/match")
+}
