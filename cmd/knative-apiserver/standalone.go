@@ -20,6 +20,7 @@ const (
 	defaultGatewayTLSPort = 8445
 	defaultBrokerPort     = 8081
 	defaultBrokerTLSPort  = 8446
+	defaultConsolePort    = 8090
 )
 
 // standaloneOptions are the flags of the standalone command.
@@ -28,6 +29,7 @@ type standaloneOptions struct {
 	components    componentList
 	gatewayPort   int
 	tlsPort       int
+	consolePort   int
 	configDir     string
 	clusterDomain string
 	accessLog     string
@@ -46,6 +48,7 @@ func newStandaloneOptions() *standaloneOptions {
 		components:    slices.Clone(allComponents),
 		gatewayPort:   defaultGatewayPort,
 		tlsPort:       defaultGatewayTLSPort,
+		consolePort:   defaultConsolePort,
 		clusterDomain: defaultClusterDomain,
 		http1FastPath: true,
 		broker:        newBrokerOptions(),
@@ -59,6 +62,9 @@ func (o *standaloneOptions) addFlags(fss *cliflag.NamedFlagSets) {
 	generic.StringVar(&o.configDir, "config-dir", "",
 		"Directory of YAML files with the ConfigMaps config-autoscaler, config-br-defaults, config-defaults, config-domain, config-features, "+
 			"config-gc, config-network, config-observability and default-ch-webhook. Changes take effect at once. Empty reads the ConfigMaps of namespace knative-system.")
+	generic.IntVar(&o.consolePort, "console-port", o.consolePort,
+		"Port of 127.0.0.1 for the web pages of the console, with the permissions of the kubeconfig. Its address, with a token, is printed at the start. "+
+			"0 selects a free port, -1 disables it. If the default port is in use, a free port is selected.")
 	addClusterDomainFlag(generic, &o.clusterDomain)
 	addMemoryFlag(generic, &o.memory)
 	o.api.AddFlags(fss)
@@ -106,7 +112,7 @@ func (o *completedStandalone) validate() error {
 	if o.components.has(componentControllers) != (o.components.has(componentGateway) || o.components.has(componentBroker)) {
 		errs = append(errs, errors.New("--components must contain controllers with gateway or broker, or none of them"))
 	}
-	return errors.Join(append(errs, validatePort("gateway-port", o.gatewayPort, 0), validatePort("gateway-tls-port", o.tlsPort, -1),
+	return errors.Join(append(errs, validatePort("gateway-port", o.gatewayPort, 0), validatePort("gateway-tls-port", o.tlsPort, -1), validatePort("console-port", o.consolePort, -1),
 		validateHTTP3(o.http3, o.tlsPort))...)
 }
 
@@ -177,16 +183,29 @@ func (o *completedStandalone) run(command *cobra.Command) error {
 		}
 		config.Eventing = o.broker.config(listener, tls)
 	}
+	if o.consolePort >= 0 && o.components.has(componentControllers) {
+		listener, err := o.listenAt(command, net.IPv4(127, 0, 0, 1), "console-port", o.consolePort)
+		if err != nil {
+			return err
+		}
+		defer listener.Close()
+		config.Console = listener
+	}
 	return config.Run(command.Context(), command.OutOrStdout())
 }
 
 // listen opens the port of a flag. If the default port is in use, it opens a free port.
 func (o *completedStandalone) listen(command *cobra.Command, flag string, port int) (net.Listener, error) {
+	return o.listenAt(command, o.api.BindHost, flag, port)
+}
+
+// listenAt is listen at another address than that of the API.
+func (o *completedStandalone) listenAt(command *cobra.Command, host net.IP, flag string, port int) (net.Listener, error) {
 	ctx := command.Context()
-	listener, err := listen(ctx, o.api.BindHost, flag, port)
+	listener, err := listen(ctx, host, flag, port)
 	if err != nil && !command.Flags().Changed(flag) {
 		klog.FromContext(ctx).Info("Default port is in use; selecting a free port", "flag", "--"+flag, "port", port)
-		return listen(ctx, o.api.BindHost, flag, 0)
+		return listen(ctx, host, flag, 0)
 	}
 	return listener, err
 }

@@ -71,8 +71,12 @@ func (o *StandaloneOptions) Validate() error {
 	return errors.Join(errs...)
 }
 
+// Kubeconfig returns the path of the administrator's kubeconfig file, which RunServer writes before it starts the components.
+func (o *StandaloneOptions) Kubeconfig() string { return filepath.Join(o.DataDir, "kubeconfig") }
+
 // RunServer serves until ctx is canceled, and writes one line to out when it is ready, which names further addresses of the process.
-func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer, d Dependencies, addresses ...string) error {
+// addresses returns these once the components have started; nil for none.
+func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer, d Dependencies, addresses func() []string) error {
 	listener, err := net.Listen("tcp", net.JoinHostPort(o.BindHost.String(), strconv.Itoa(o.SecurePort)))
 	if err != nil {
 		return fmt.Errorf("listen on --secure-port %d: %w", o.SecurePort, err)
@@ -108,7 +112,7 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer, d Depe
 		return err
 	}
 	address := "https://" + listener.Addr().String()
-	kubeconfig, err := certificates.WriteKubeconfig(filepath.Join(o.DataDir, "kubeconfig"), address)
+	kubeconfig, err := certificates.WriteKubeconfig(o.Kubeconfig(), address)
 	if err != nil {
 		return err
 	}
@@ -124,8 +128,10 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer, d Depe
 			}
 		}
 		var others string
-		if len(addresses) > 0 {
-			others = " (" + strings.Join(addresses, ", ") + ")"
+		if addresses != nil {
+			if all := addresses(); len(all) > 0 {
+				others = " (" + strings.Join(all, ", ") + ")"
+			}
 		}
 		fmt.Fprintf(out, "knative-apiserver is ready at %s, kubeconfig %s%s\n", address, kubeconfig, others)
 		return nil

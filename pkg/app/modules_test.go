@@ -38,7 +38,7 @@ func serveAPI(t *testing.T) (*apiserver.StandaloneOptions, *rest.Config) {
 	options.DataDir, options.SecurePort = t.TempDir(), 0
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	config, stopped := make(served, 1), make(chan error, 1)
-	go func() { stopped <- options.RunServer(ctx, io.Discard, apiserver.Dependencies{Components: config}) }()
+	go func() { stopped <- options.RunServer(ctx, io.Discard, apiserver.Dependencies{Components: config}, nil) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-stopped; err != nil {

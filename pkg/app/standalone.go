@@ -61,6 +61,8 @@ type StandaloneConfig struct {
 	GatewayTLS net.Listener
 	// GatewayHTTP3 accepts requests by HTTP/3. Nil disables it.
 	GatewayHTTP3 net.PacketConn
+	// Console serves the console with the permissions of the administrator. Nil disables it.
+	Console net.Listener
 	// Eventing runs Eventing. Nil disables it.
 	Eventing *EventingConfig
 	// MemoryBudget limits the bytes that requests, events and deliveries hold. 0 means flow.DefaultLimit.
@@ -82,7 +84,7 @@ func (c StandaloneConfig) Run(ctx context.Context, out io.Writer) error {
 	if err := foundation.Start(ctx, s.foundation()); err != nil {
 		return err
 	}
-	err := c.API.RunServer(ctx, out, s.dependencies(), s.addresses()...)
+	err := c.API.RunServer(ctx, out, s.dependencies(), s.addresses)
 	shutdown()
 	return errors.Join(err, s.runner.Wait(), foundation.Wait())
 }
@@ -101,6 +103,8 @@ type standalone struct {
 	reviews *reviews.Reviews
 	// accountTokens has the tokens of Triggers and Subscriptions.
 	accountTokens *apitokens.AccountTokens
+	// console is nil before Start, and if it is disabled.
+	console *consoleModule
 }
 
 var _ apiserver.Components = (*standalone)(nil)
@@ -141,7 +145,7 @@ func (s *standalone) dependencies() apiserver.Dependencies {
 	return d
 }
 
-// addresses returns the addresses of the gateway and the broker.
+// addresses returns the addresses of the gateway, the broker and the console.
 func (s *standalone) addresses() []string {
 	var addresses []string
 	if s.Gateway != nil {
@@ -149,6 +153,9 @@ func (s *standalone) addresses() []string {
 	}
 	if s.Eventing != nil {
 		addresses = append(addresses, "broker http://"+loopback(s.Eventing.Listener))
+	}
+	if s.console != nil {
+		addresses = append(addresses, "console "+s.console.address())
 	}
 	return addresses
 }
@@ -196,7 +203,14 @@ func (s *standalone) Start(ctx context.Context, server *apiserver.Server) error 
 	if err != nil {
 		return err
 	}
-	if err := startModules(ctx, s.runner, m.stages()); err != nil {
+	stages := m.stages()
+	if s.Console != nil {
+		if s.console, err = newConsoleModule(s.Console, s.API.Kubeconfig()); err != nil {
+			return err
+		}
+		stages = append(stages, lifecycle.Stage{s.console})
+	}
+	if err := startModules(ctx, s.runner, stages); err != nil {
 		return err
 	}
 	if m.serving != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/inspect"
 )
 
 // explainOptions are the flags of the command explain.
@@ -60,7 +60,7 @@ func (o *explainOptions) run(ctx context.Context, e *environment, kind *kind, na
 		return err
 	}
 	if kind == revisions {
-		explanation, err := s.explanation(ctx, s.namespace, name)
+		explanation, err := inspect.Explanation(ctx, s.client, s.namespace, name)
 		if err != nil {
 			return err
 		}
@@ -73,9 +73,9 @@ func (o *explainOptions) run(ctx context.Context, e *environment, kind *kind, na
 	if err != nil {
 		return err
 	}
-	names := routed(service)
+	names := inspect.Routed(service)
 	if o.all {
-		if names, err = s.revisionsOf(ctx, name); err != nil {
+		if names, err = inspect.Revisions(ctx, s.client, s.namespace, name); err != nil {
 			return err
 		}
 	}
@@ -84,7 +84,7 @@ func (o *explainOptions) run(ctx context.Context, e *environment, kind *kind, na
 	}
 	list := &explanationList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "List"}}
 	for _, name := range names {
-		explanation, err := s.explanation(ctx, s.namespace, name)
+		explanation, err := inspect.Explanation(ctx, s.client, s.namespace, name)
 		if err == nil {
 			err = setKind(explanation)
 		}
@@ -105,37 +105,6 @@ func (o *explainOptions) run(ctx context.Context, e *environment, kind *kind, na
 		}
 	}
 	return nil
-}
-
-// explanation gets the explanation of a Revision.
-func (s *session) explanation(ctx context.Context, namespace, revision string) (*servingv1.RevisionExplanation, error) {
-	explanation := &servingv1.RevisionExplanation{}
-	err := s.client.ServingV1().RESTClient().Get().Namespace(namespace).Resource("revisions").Name(revision).SubResource("explain").Do(ctx).Into(explanation)
-	return explanation, err
-}
-
-// revisionsOf returns the names of all Revisions of a Service, newest first.
-func (s *session) revisionsOf(ctx context.Context, service string) ([]string, error) {
-	list, err := s.client.ServingV1().Revisions(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: servingv1.ServiceLabelKey + "=" + service})
-	if err != nil {
-		return nil, err
-	}
-	slices.SortStableFunc(list.Items, func(a, b servingv1.Revision) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
-	return namesOf(list)
-}
-
-// routed returns the names of the Revisions of a Service that have traffic or a tag, and the latest one.
-func routed(service *servingv1.Service) (names []string) {
-	add := func(name string) {
-		if name != "" && !slices.Contains(names, name) {
-			names = append(names, name)
-		}
-	}
-	for _, target := range service.Status.Traffic {
-		add(target.RevisionName)
-	}
-	add(service.Status.LatestCreatedRevisionName)
-	return names
 }
 
 // traffic returns the share of a Revision in the requests of a Service, such as "90 % of Service hello".
@@ -166,11 +135,11 @@ func writeExplanation(to io.Writer, e *servingv1.RevisionExplanation, traffic st
 		title += " (" + traffic + ")"
 	}
 	fmt.Fprintf(to, "%s: %d of %d instances ready\n", title, e.ActualReplicas, e.DesiredReplicas)
-	rows := [][]string{{"  Reason:", joined(": ", e.Reason, e.Message)}}
+	rows := [][]string{{"  Reason:", inspect.Join(": ", e.Reason, e.Message)}}
 	l := &e.Load
 	if e.DesiredReplicas > 0 {
 		load := fmt.Sprintf("%s %s in %s, %s in %s; one instance per %s, capacity %s", l.Metric,
-			decimal(&l.StableAverage), seconds(l.StableWindowSeconds), decimal(&l.PanicAverage), seconds(l.PanicWindowSeconds), decimal(&l.Target), decimal(&l.Capacity))
+			inspect.Decimal(&l.StableAverage), seconds(l.StableWindowSeconds), inspect.Decimal(&l.PanicAverage), seconds(l.PanicWindowSeconds), inspect.Decimal(&l.Target), inspect.Decimal(&l.Capacity))
 		if l.Panicking {
 			load += "; panicking"
 		}
@@ -185,12 +154,12 @@ func writeExplanation(to io.Writer, e *servingv1.RevisionExplanation, traffic st
 		if i == 0 {
 			label = "  Last instance stays:"
 		}
-		rows = append(rows, []string{label, joined(": ", reason.Reason, reason.Message)})
+		rows = append(rows, []string{label, inspect.Join(": ", reason.Reason, reason.Message)})
 	}
 	if a := e.Activation; a != nil {
-		rows = append(rows, []string{"  Activated by:", a.Request + " at " + clockTime(a.ReceivedTime.Time, wide) + at(a.Gateway)})
+		rows = append(rows, []string{"  Activated by:", a.Request + " at " + inspect.Clock(a.ReceivedTime.Time, wide) + at(a.Gateway)})
 	}
-	rows = append(rows, []string{"  Decided since:", clockTime(e.Decider.SinceTime.Time, true) + at(e.Decider.Replica)})
+	rows = append(rows, []string{"  Decided since:", inspect.Clock(e.Decider.SinceTime.Time, true) + at(e.Decider.Replica)})
 	if err := table(to, rows); err != nil {
 		return err
 	}
@@ -198,7 +167,7 @@ func writeExplanation(to io.Writer, e *servingv1.RevisionExplanation, traffic st
 		rows := [][]string{{"  DECISION", "INSTANCES", "REASON", "MESSAGE"}}
 		for i := range e.Decisions {
 			d := &e.Decisions[i]
-			rows = append(rows, []string{"  " + clockTime(d.DecidedTime.Time, wide), fmt.Sprintf("%d -> %d", d.From, d.To), d.Reason, d.Message})
+			rows = append(rows, []string{"  " + inspect.Clock(d.DecidedTime.Time, wide), fmt.Sprintf("%d -> %d", d.From, d.To), d.Reason, d.Message})
 		}
 		if err := table(to, rows); err != nil {
 			return err
@@ -213,9 +182,9 @@ func writeExplanation(to io.Writer, e *servingv1.RevisionExplanation, traffic st
 			c := &e.ColdStarts[i]
 			var phases []string
 			for _, phase := range c.Phases {
-				phases = append(phases, phase.Name+" "+milliseconds(phase.Milliseconds))
+				phases = append(phases, phase.Name+" "+inspect.Milliseconds(phase.Milliseconds))
 			}
-			row := []string{"  " + clockTime(c.ReceivedTime.Time, wide), milliseconds(c.TotalMilliseconds), c.Outcome, strings.Join(phases, ", "), c.Request}
+			row := []string{"  " + inspect.Clock(c.ReceivedTime.Time, wide), inspect.Milliseconds(c.TotalMilliseconds), c.Outcome, strings.Join(phases, ", "), c.Request}
 			if wide {
 				row = append(row, c.Instance, c.Gateway)
 			}

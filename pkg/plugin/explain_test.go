@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/inspect"
 )
 
 func explanation() *servingv1.RevisionExplanation {
@@ -92,14 +93,14 @@ Revision hello-00001: 1 of 2 instances ready
 	}
 }
 
-// TestRouted returns each Revision with traffic or a tag once, and the latest one.
-func TestRouted(t *testing.T) {
+// TestTraffic describes the traffic of each Revision; the latest one may have none.
+func TestTraffic(t *testing.T) {
 	service := &servingv1.Service{ObjectMeta: metav1.ObjectMeta{Name: "hello"}}
 	service.Status.LatestCreatedRevisionName = "hello-3"
 	service.Status.Traffic = []servingv1.TrafficTarget{
 		{RevisionName: "hello-1", Percent: ptr.To[int64](90)}, {RevisionName: "hello-2", Percent: ptr.To[int64](10)}, {RevisionName: "hello-1", Tag: "old"},
 	}
-	if diff := cmp.Diff([]string{"hello-1", "hello-2", "hello-3"}, routed(service)); diff != "" {
+	if diff := cmp.Diff([]string{"hello-1", "hello-2", "hello-3"}, inspect.Routed(service)); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	for revision, want := range map[string]string{

@@ -5,19 +5,17 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/scheme"
+	"github.com/knative-apiserver/knative-apiserver/pkg/inspect"
 )
 
 // The formats that every command with output has. Without a format, the output is text.
@@ -115,30 +113,9 @@ func table(to io.Writer, rows [][]string) error {
 	for _, row := range rows {
 		cells := make([]string, len(row))
 		for i, cell := range row {
-			cells[i] = visible(cell)
+			cells[i] = inspect.Visible(cell)
 		}
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
 	return w.Flush()
-}
-
-// clockTime returns a time as the tables of the server show it, or in full.
-func clockTime(t time.Time, wide bool) string {
-	if wide {
-		return t.UTC().Format("2006-01-02T15:04:05.000Z")
-	}
-	return t.UTC().Format("15:04:05.000")
-}
-
-// milliseconds returns a duration in a readable form. Shorter ones than a millisecond are 0 in the API.
-func milliseconds(n int64) string {
-	if n == 0 {
-		return "<1ms"
-	}
-	return (time.Duration(n) * time.Millisecond).String()
-}
-
-// decimal returns a quantity as a number: averages are exact to three decimal places, such as 4m for 0.004.
-func decimal(q *resource.Quantity) string {
-	return strconv.FormatFloat(q.AsApproximateFloat64(), 'f', -1, 64)
 }

@@ -57,6 +57,6 @@ func newCommand(e *environment) *cobra.Command {
 	root.SetOut(e.Out)
 	root.SetErr(e.Err)
 	e.addFlags(root)
-	root.AddCommand(newTraceCommand(e), newExplainCommand(e), newLogsCommand(e), newTopCommand(e), newGraphCommand(e))
+	root.AddCommand(newTraceCommand(e), newExplainCommand(e), newLogsCommand(e), newTopCommand(e), newGraphCommand(e), newConsoleCommand(e))
 	return root
 }

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/inspect"
 )
 
 // TestBadArguments are rejected with an error that names what is allowed, before any request.
@@ -86,7 +87,7 @@ func TestStructured(t *testing.T) {
 			t.Errorf("%s: %t, %v, want %q in\n%s", format, printed, err, want, out.String())
 		}
 		out.Reset()
-		if printed, err := o.structured(&out, &graph{Nodes: []*graphNode{}}); !printed || err != nil || !strings.Contains(out.String(), "nodes") {
+		if printed, err := o.structured(&out, &inspect.Graph{Nodes: []*inspect.GraphNode{}}); !printed || err != nil || !strings.Contains(out.String(), "nodes") {
 			t.Errorf("%s: %t, %v\n%s", format, printed, err, out.String())
 		}
 	}

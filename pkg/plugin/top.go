@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/inspect"
 )
 
 // topOptions are the flags of the command top.
@@ -239,11 +240,11 @@ func (t *top) services(ctx context.Context, all []servingv1.Service, rates *inte
 		if rates.to != nil {
 			load.measure(rates)
 		}
-		names := routed(service)
+		names := inspect.Routed(service)
 		load.Revisions = make([]revisionLoad, len(names))
 		for j, name := range names {
 			asking.Go(func() error {
-				explanation, err := t.explanation(ctx, service.Namespace, name)
+				explanation, err := inspect.Explanation(ctx, t.client, service.Namespace, name)
 				revision := &load.Revisions[j]
 				revision.Name = name
 				if apierrors.IsNotFound(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsForbidden(err) {
@@ -255,7 +256,7 @@ func (t *top) services(ctx context.Context, all []servingv1.Service, rates *inte
 					return err
 				}
 				revision.Ready, revision.Desired = explanation.ActualReplicas, explanation.DesiredReplicas
-				revision.Metric, revision.Average, revision.Waiting = explanation.Load.Metric, decimal(&explanation.Load.StableAverage), explanation.Load.WaitingRequests
+				revision.Metric, revision.Average, revision.Waiting = explanation.Load.Metric, inspect.Decimal(&explanation.Load.StableAverage), explanation.Load.WaitingRequests
 				return nil
 			})
 		}
@@ -380,7 +381,7 @@ func (l *serviceLoad) total() []string {
 		known = true
 		ready, desired, waiting = ready+r.Ready, desired+r.Desired, waiting+r.Waiting
 		if r.Desired > 0 {
-			loads = joined(", ", loads, r.Average+" "+r.Metric)
+			loads = inspect.Join(", ", loads, r.Average+" "+r.Metric)
 		}
 	}
 	if !known {

@@ -261,6 +261,8 @@ type Standalone struct {
 	Gateway string
 	// Broker is the URL of the event ingress, such as http://127.0.0.1:8081; empty without a broker.
 	Broker string
+	// Console is the URL of the console; empty without controllers.
+	Console string
 }
 
 // readyLine contains, in parentheses, the name and address of each component, separated by commas.
@@ -278,7 +280,7 @@ func StartStandaloneBy(wrapper []string, dataDir string, args ...string) (*Stand
 	if err != nil {
 		return nil, err
 	}
-	command := slices.Concat(wrapper, []string{binary, "standalone", "--data-dir", dataDir, "--secure-port", "0", "--gateway-port", "0", "--gateway-tls-port", "0", "--broker-port", "0", "--broker-tls-port", "0"}, args)
+	command := slices.Concat(wrapper, []string{binary, "standalone", "--data-dir", dataDir, "--secure-port", "0", "--gateway-port", "0", "--gateway-tls-port", "0", "--broker-port", "0", "--broker-tls-port", "0", "--console-port", "0"}, args)
 	process, err := StartProcess(nil, command[0], command[1:]...)
 	if err != nil {
 		return nil, err
@@ -295,6 +297,8 @@ func StartStandaloneBy(wrapper []string, dataDir string, args ...string) (*Stand
 			server.Gateway = address
 		case "broker":
 			server.Broker = address
+		case "console":
+			server.Console = address
 		}
 	}
 	return server, nil

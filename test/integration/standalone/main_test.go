@@ -84,7 +84,7 @@ func asControllers(dir string, work func(context.Context, *harness.Clients) erro
 	options := apiserver.NewStandaloneOptions()
 	options.DataDir, options.SecurePort, options.BindHost = dir, 0, net.IPv4(127, 0, 0, 1)
 	session := &controllersSession{work: work, end: cancel, outcome: errors.New("the server was never ready")}
-	return errors.Join(options.RunServer(ctx, io.Discard, apiserver.Dependencies{Components: session}), session.outcome)
+	return errors.Join(options.RunServer(ctx, io.Discard, apiserver.Dependencies{Components: session}, nil), session.outcome)
 }
 
 // controllersSession does some work with the identity of the controllers, and ends the server.

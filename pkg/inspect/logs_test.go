@@ -1,4 +1,4 @@
-package plugin
+package inspect
 
 import (
 	"bytes"
@@ -80,16 +80,19 @@ func await(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (f *fakeServer) logs(options logsOptions) (*logs, *bytes.Buffer) {
+func (f *fakeServer) logs(options LogOptions) (*Logs, *bytes.Buffer) {
 	f.t.Helper()
 	client, err := versioned.NewForConfigAndClient(&rest.Config{Host: "http://api", QPS: -1}, &http.Client{Transport: f})
 	if err != nil {
 		f.t.Fatal(err)
 	}
 	out := &bytes.Buffer{}
-	return &logs{
-		session:     &session{client: client, namespace: "shop"},
-		environment: &environment{Streams: Streams{Out: out, Err: io.Discard}, clock: clock.RealClock{}}, options: &options,
+	return &Logs{
+		Client: client, Namespace: "shop", Clock: clock.RealClock{}, LogOptions: options,
+		Print: func(line []byte) error {
+			out.Write(line)
+			return nil
+		},
 	}, out
 }
 
@@ -117,7 +120,7 @@ func TestFollowRevision(t *testing.T) {
 			}
 			return "", 0, http.StatusNotFound
 		}}
-		l, out := f.logs(logsOptions{})
+		l, out := f.logs(LogOptions{})
 		if err := l.followRevision(t.Context(), "hello-1", time.Minute, 5); err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +146,7 @@ func TestFollowRevisionErrors(t *testing.T) {
 					codes = codes[1:]
 					return "", 0, code
 				}}
-				l, _ := f.logs(logsOptions{})
+				l, _ := f.logs(LogOptions{})
 				if err := l.followRevision(t.Context(), "hello-1", 0, -1); err == nil {
 					t.Error("no error")
 				}
@@ -161,8 +164,8 @@ func TestFollowService(t *testing.T) {
 			since[revision] = fmt.Sprint(query["sinceSeconds"], query["tailLines"])
 			return "[" + revision + "] begun\n", time.Hour, http.StatusOK
 		}
-		l, out := f.logs(logsOptions{tail: 7})
-		if err := l.followService(t.Context(), "hello"); err != nil {
+		l, out := f.logs(LogOptions{Tail: 7})
+		if err := l.FollowService(t.Context(), "hello"); err != nil {
 			t.Fatal(err)
 		}
 		if got, want := out.String(), "[hello-1] begun\n[hello-2] begun\n"; got != want {
@@ -187,8 +190,8 @@ func TestFollowMany(t *testing.T) {
 			open[revision] = true
 			return "", time.Hour, http.StatusOK
 		}
-		l, _ := f.logs(logsOptions{tail: -1})
-		follower := &serviceFollower{logs: l, begun: time.Now(), end: func(err error) { t.Error(err) }}
+		l, _ := f.logs(LogOptions{Tail: -1})
+		follower := &serviceFollower{Logs: l, begun: time.Now(), end: func(err error) { t.Error(err) }}
 		ctx, cancel := context.WithCancel(t.Context())
 		for _, service := range f.services {
 			follower.update(ctx, service)

@@ -1,6 +1,8 @@
-package plugin
+package inspect
 
 import (
+	"errors"
+	"io"
 	"strings"
 	"testing"
 
@@ -19,7 +21,7 @@ func readiness(status corev1.ConditionStatus, reason, message string) duckv1.Sta
 }
 
 // shop returns a graph with one object of each kind and state.
-func shop() *graph {
+func shop() *Graph {
 	named := func(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: "shop", Name: name} }
 	service := func(namespace, name string) *duckv1.Destination {
 		return &duckv1.Destination{Ref: &duckv1.KReference{APIVersion: "serving.knative.dev/v1", Kind: "Service", Namespace: namespace, Name: name}}
@@ -45,7 +47,7 @@ func shop() *graph {
 	send.Status.Status = ready
 	bills, web := servingv1.Service{ObjectMeta: named("billing")}, servingv1.Service{ObjectMeta: named("web")}
 	bills.Status.Status = ready
-	b := &graphBuilder{graph: &graph{}, namespace: "shop", nodes: map[string]*graphNode{}, read: map[string]bool{
+	b := &graphBuilder{Graph: &Graph{}, namespace: "shop", nodes: map[string]*GraphNode{}, read: map[string]bool{
 		"Broker": true, "Trigger": true, "Channel": true, "Subscription": true, "Service": true,
 	}}
 	b.add(&graphObjects{
@@ -53,11 +55,18 @@ func shop() *graph {
 		channels: &messagingv1.ChannelList{Items: []messagingv1.Channel{mails}}, subscriptions: &messagingv1.SubscriptionList{Items: []messagingv1.Subscription{send}},
 		services: &servingv1.ServiceList{Items: []servingv1.Service{bills, web}},
 	})
-	return b.graph
+	return b.Graph
 }
 
-// TestWriteTrees prints the ways of events with the readiness of each object.
-func TestWriteTrees(t *testing.T) {
+func writeTrees(to io.Writer, g *Graph, namespace string, wide bool) (err error) {
+	for _, tree := range g.Trees(namespace, wide) {
+		err = errors.Join(err, tree.Write(to))
+	}
+	return err
+}
+
+// TestTrees prints the ways of events with the readiness of each object.
+func TestTrees(t *testing.T) {
 	want := `
 Broker orders: ready
 ├─ dead letters -> http://dead.example.com/
@@ -76,14 +85,14 @@ Broker gone: does not exist
 Service web: not ready yet
 `
 	var out strings.Builder
-	if err := shop().writeTrees(&out, "shop", false); err != nil {
+	if err := writeTrees(&out, shop(), "shop", false); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want[1:], out.String()); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}
 	out.Reset()
-	if err := shop().writeTrees(&out, "shop", true); err != nil {
+	if err := writeTrees(&out, shop(), "shop", true); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{"Broker shop/orders: ready", "Channel shop/mails: not ready yet, Starting: not yet"} {
@@ -96,7 +105,7 @@ Service web: not ready yet
 // TestWriteDot prints all nodes and edges for Graphviz.
 func TestWriteDot(t *testing.T) {
 	var out strings.Builder
-	if err := shop().writeDot(&out); err != nil {
+	if err := shop().WriteDot(&out); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
