@@ -199,7 +199,7 @@ func (o *completedStandalone) listen(command *cobra.Command, flag string, port i
 	return o.listenAt(command, o.api.BindHost, flag, port)
 }
 
-// listenAt is listen at another address than that of the API.
+// listenAt is listen with another address than the API has.
 func (o *completedStandalone) listenAt(command *cobra.Command, host net.IP, flag string, port int) (net.Listener, error) {
 	ctx := command.Context()
 	listener, err := listen(ctx, host, flag, port)

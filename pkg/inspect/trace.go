@@ -128,7 +128,9 @@ func (t *traceTree) acceptance(e *duckv1.TracedEvent) string {
 }
 
 // endpoints are the names of the endpoints of attempts.
-var endpoints = map[string]string{duckv1.TracedToReply: "reply ", duckv1.TracedToDeadLetterSink: "dead letter sink "}
+var endpoints = map[string]string{
+	duckv1.TracedToReply: "reply ", duckv1.TracedToDeadLetterSink: "dead letter sink ", duckv1.TracedToDeadLetterStore: "dead letter store ",
+}
 
 func (t *traceTree) attempt(a *duckv1.TracedAttempt) string {
 	text := fmt.Sprintf("%sattempt %d at %s to %s: ", endpoints[a.To], a.Number, Clock(a.Time.Time, t.wide), a.Address)

@@ -12,8 +12,8 @@ import (
 
 var (
 	answersBlock = regexp.MustCompile("(?s)```sh\n(.*?)\n```")
-	// endless are the flags of commands that continue until they are interrupted.
-	endless  = regexp.MustCompile(` (-f|--follow|-w|--watch)\b`)
+	// endless finds commands that continue until they are interrupted.
+	endless  = regexp.MustCompile(` (-f|--follow|-w|--watch|console)\b`)
 	anything = regexp.MustCompile(`\S`)
 )
 

@@ -28,7 +28,7 @@ import (
 // patience bounds a step of the browser.
 const patience = 30 * time.Second
 
-var screenshots = flag.Bool("screenshots", false, "Write the screenshots of the README to docs/images.")
+var screenshot = flag.Bool("screenshot", false, "Write the screenshot of the README to docs/images.")
 
 // browser is a tab of a real browser with the console.
 type browser struct {
@@ -189,9 +189,6 @@ func (b *browser) inspect(t *testing.T, name string) {
 		if overflow > 0 {
 			t.Errorf("%s: at a width of %d px the page is %d px wider", name, width, overflow)
 		}
-		if *screenshots {
-			b.screenshot(t, fmt.Sprintf("console-%s-%d.png", name, width))
-		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -205,18 +202,15 @@ func (b *browser) inspect(t *testing.T, name string) {
 	}
 }
 
-func (b *browser) screenshot(t *testing.T, name string) {
+// screenshot writes the picture of the README.
+func (b *browser) screenshot(t *testing.T) {
 	t.Helper()
 	root, err := harness.Root()
 	if err != nil {
 		t.Fatal(err)
 	}
 	image := get(t, b, chromedp.CaptureScreenshot())
-	dir := filepath.Join(root, "docs", "images")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, name), image, 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(root, "docs", "images", "console.png"), image, 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -254,10 +248,16 @@ func TestConsole(t *testing.T) {
 	// By keyboard only.
 	b.follow(t, "Find an event")
 	b.do(t, "ask for an event", chromedp.Focus(chromedp.ID("id")), chromedp.SendKeys(chromedp.ID("id"), "1001"+kb.Enter))
-	b.reads(t, "What happened", "Trigger hello: Delivered", "Trigger failing: DeadLettered", "Subscription archive: Delivered", "Trigger refunds")
+	b.reads(t, "accepted by Broker orders", "Trigger hello: Delivered", "Trigger failing: DeadLettered", "Subscription archive: Delivered")
 	b.inspect(t, "events")
-	b.do(t, "ask for an unknown event", chromedp.SetValue(chromedp.ID("id"), "none"), chromedp.SendKeys(chromedp.ID("id"), kb.Enter))
-	b.reads(t, "There is no record of this event")
-	b.do(t, "ask for a malformed trace", chromedp.SetValue(chromedp.ID("id"), ""), chromedp.SendKeys(chromedp.ID("traceid"), "x"+kb.Enter))
-	b.reads(t, "parameter 'traceid' must be 32")
+	if *screenshot {
+		b.screenshot(t)
+	}
+	for _, unknown := range []struct{ field, value, answer string }{
+		{"id", "none", "There is no record of this event"}, {"traceid", "x", "parameter 'traceid' must be 32"},
+	} {
+		b.follow(t, "Find an event")
+		b.do(t, "ask for what does not exist", chromedp.WaitVisible(chromedp.CSS("#id[value='']")), chromedp.SendKeys(chromedp.ID(unknown.field), unknown.value+kb.Enter))
+		b.reads(t, unknown.answer)
+	}
 }

@@ -17,7 +17,7 @@ func broker(namespace, name string) *eventingv1.Broker {
 	return &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 }
 
-// TestLogs prints the lines of a Service, and continues with those of later Revisions until the Service is deleted.
+// TestLogs prints the lines of a Service, and continues with the lines of later Revisions until the Service is deleted.
 func TestLogs(t *testing.T) {
 	const namespace = "logs"
 	shared.shop(t, namespace)

@@ -83,7 +83,7 @@ func (s *server) kubeconfig(t testing.TB, namespace string) string {
 const (
 	// traceID is the W3C trace ID of the event 1001.
 	traceID = "4bf92f3577b34da6a3ce929d0e0e4736"
-	// shopType is the type of events that the Service hello gets, otherType that of events that nobody gets.
+	// shopType is a type of events that the Service hello gets, otherType one that no consumer gets.
 	shopType, otherType = "com.example.order", "com.example.other"
 )
 

@@ -32,7 +32,7 @@ func (brokers) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtim
 	return nil, apierrors.NewNotFound(eventingv1.Resource("brokers"), name)
 }
 
-// tails returns a stream that ends with its context, or an error.
+// tails returns a stream that stops when its context is canceled, or an error.
 type tails struct{ err error }
 
 func (s tails) Tail(ctx context.Context, broker eventing.Key, options *eventingv1.BrokerTailOptions) (io.ReadCloser, error) {

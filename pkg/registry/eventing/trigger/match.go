@@ -18,13 +18,13 @@ import (
 
 // Matcher decides which events pass the filters of Triggers.
 type Matcher interface {
-	// Match returns the decision about an event in the JSON format. The message of its error says what is wrong with the event; it follows
+	// Match returns the decision about an event in the JSON format. The message of its error describes the fault of the event; it follows
 	// the word "event".
 	Match(ctx context.Context, t *eventingv1.Trigger, event []byte) (*eventingv1.TriggerMatchStatus, error)
 	// ToJSON returns the event of an HTTP request in any mode in the JSON format, without its data. Errors are as for Match.
 	ToJSON(header http.Header, body []byte) ([]byte, error)
 	// Unmatched returns the number of last events of the Broker of a Trigger that are known, if none of them passes its filters, and 0 if one
-	// does or if that cannot be told at once.
+	// does or if that is not known at once.
 	Unmatched(ctx context.Context, t *eventingv1.Trigger) (events int)
 }
 
@@ -128,7 +128,7 @@ var matchColumns = []metav1.TableColumnDefinition{
 	{Name: "Reason", Type: "string", Description: "Why the event does not pass."},
 }
 
-// ConvertToTable renders the decisions, first that of the Trigger.
+// ConvertToTable renders the decisions, first the decision of the Trigger.
 func (*matchREST) ConvertToTable(_ context.Context, object runtime.Object, tableOptions runtime.Object) (*metav1.Table, error) {
 	match, ok := object.(*eventingv1.TriggerMatch)
 	if !ok {
