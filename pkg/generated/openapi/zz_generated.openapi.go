@@ -1953,6 +1953,7 @@ func schema_pkg_apis_eventing_v1_FilterDecision(ref common.ReferenceCallback) co
 					"field": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Field is the place in the Trigger, such as spec.filters[0].any[1].exact.type.",
+							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -1960,6 +1961,7 @@ func schema_pkg_apis_eventing_v1_FilterDecision(ref common.ReferenceCallback) co
 					"result": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Result is Passed, NotPassed, Ignored for a filter without effect, or Unknown for a filter that takes too long or is invalid. Events do not pass the latter.",
+							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -2298,6 +2300,7 @@ func schema_pkg_apis_eventing_v1_TriggerMatchStatus(ref common.ReferenceCallback
 					"matched": {
 						SchemaProps: spec.SchemaProps{
 							Description: "Matched is true if the event would be delivered to the subscriber of the Trigger.",
+							Default:     false,
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
