@@ -80,7 +80,7 @@ func Events(recent []trace.Record) []*event.Event {
 	events := make([]*event.Event, 0, len(recent))
 	for i := range recent {
 		if r := &recent[i]; !r.Acceptance.Cut && len(r.ID) < trace.MaxText && len(r.Source) < trace.MaxText {
-			events = append(events, r.Event())
+			events = append(events, r.Acceptance.Event(r))
 		}
 	}
 	return events

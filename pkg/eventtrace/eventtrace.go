@@ -325,7 +325,7 @@ func (w *walk) unmatched(r *trace.Record, accepted *trace.Acceptance, consumers 
 	for i := range consumers {
 		current ^= trace.Fingerprint(&consumers[i])
 	}
-	e := r.Event()
+	e := accepted.Event(r)
 	for i := range consumers {
 		c := &consumers[i]
 		if _, found := matched[c.Key]; found || !w.shows(c.Key) {

@@ -55,6 +55,7 @@ func parse(t *testing.T, path string, into any) {
 
 // TestRules checks the rules with promtool, and runs their unit tests.
 func TestRules(t *testing.T) {
+	t.Parallel()
 	promtool := tool(t, "promtool")
 	for _, args := range [][]string{
 		{"check", "rules", artifact(t, "rules.yaml")},

@@ -38,6 +38,7 @@ var onClusters = sets.New("knative_apiserver_certificate_expiration_seconds", "k
 // TestPrometheus checks with a real Prometheus and a real server that every query of the dashboards has data under load, that the metrics of
 // the rules exist, and that faults fire alerts: of subscribers, of Services, and of the server.
 func TestPrometheus(t *testing.T) {
+	t.Parallel()
 	tool(t, "prometheus")
 	w := newWorkload(t)
 	p := runPrometheus(t, w.Clients)

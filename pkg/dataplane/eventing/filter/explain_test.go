@@ -37,7 +37,7 @@ func TestExplain(t *testing.T) {
 			want: Explanation{Place: "filters[0].not", Reason: "has a filter that passes the event"}},
 		"cesql": {filters: []eventing.Filter{{CESQL: "type = 'deleted'"}},
 			want: Explanation{Place: "filters[0].cesql", Reason: "is not true: type = 'deleted'"}},
-		"invalid": {filters: []eventing.Filter{{}}, want: Explanation{Reason: "is invalid: filters[0]: must have exactly one dialect"}},
+		"invalid": {filters: []eventing.Filter{{}}, want: Explanation{Reason: "is invalid: filters[0]: must have exactly one dialect", Unknown: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := Explain(NewBudget(t.Context()), test.attributes, test.filters, e); got != test.want {

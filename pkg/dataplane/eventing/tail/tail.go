@@ -219,6 +219,9 @@ func (h *Hub) End(stream eventing.Key) {
 
 // Stop ends all tails, and refuses new ones.
 func (h *Hub) Stop() {
+	if h == nil {
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.stopped = true

@@ -234,6 +234,7 @@ func TestEnd(t *testing.T) {
 	var none *Hub
 	none.Offer(orders, newEvent("1", "a", ""), time.Now())
 	none.End(orders)
+	none.Stop()
 }
 
 // BenchmarkOffer measures what accepting an event costs without a tail, and with one that shows few events.

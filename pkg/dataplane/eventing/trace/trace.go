@@ -31,12 +31,6 @@ type Record struct {
 	Attempt    *Attempt
 }
 
-// Event returns the event of an acceptance, without its data and headers.
-func (r *Record) Event() *event.Event {
-	return &event.Event{V03: r.Acceptance.V03, Attributes: append(slices.Clone(r.Acceptance.Attributes),
-		event.Attribute{Name: event.ID, Value: r.ID}, event.Attribute{Name: event.Source, Value: r.Source})}
-}
-
 // Acceptance states that a stream accepted an event.
 type Acceptance struct {
 	// Attributes are the attributes of the event; ID and source are left out when the record is written. Cut is true if some are
@@ -57,6 +51,12 @@ type Acceptance struct {
 	MatchedCount      int
 	// Filters is the Fingerprint of the filters of all consumers of the stream.
 	Filters uint64
+}
+
+// Event returns the event of the acceptance in a record, without its data and headers.
+func (a *Acceptance) Event(r *Record) *event.Event {
+	return &event.Event{V03: a.V03, Attributes: append(slices.Clone(a.Attributes),
+		event.Attribute{Name: event.ID, Value: r.ID}, event.Attribute{Name: event.Source, Value: r.Source})}
 }
 
 // Cause is the delivery of another event of the same stream.
