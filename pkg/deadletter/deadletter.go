@@ -22,7 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
+	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
@@ -60,7 +60,7 @@ type DeadLetters struct {
 var _ registrydeadletter.DeadLetters = &DeadLetters{}
 
 // Get implements registrydeadletter.DeadLetters.
-func (d *DeadLetters) Get(ctx context.Context, namespace, name string) (*v1alpha1.DeadLetter, error) {
+func (d *DeadLetters) Get(ctx context.Context, namespace, name string) (*eventingv1alpha1.DeadLetter, error) {
 	position, letter, err := d.find(ctx, namespace, name)
 	if err != nil {
 		return nil, err
@@ -127,8 +127,8 @@ func decodeToken(text string) (*token, error) {
 }
 
 // List implements registrydeadletter.DeadLetters.
-func (d *DeadLetters) List(ctx context.Context, selection *registrydeadletter.Selection, limit int64, position string) (*v1alpha1.DeadLetterList, error) {
-	list := &v1alpha1.DeadLetterList{ListMeta: metav1.ListMeta{ResourceVersion: "0"}, Items: []v1alpha1.DeadLetter{}}
+func (d *DeadLetters) List(ctx context.Context, selection *registrydeadletter.Selection, limit int64, position string) (*eventingv1alpha1.DeadLetterList, error) {
+	list := &eventingv1alpha1.DeadLetterList{ListMeta: metav1.ListMeta{ResourceVersion: "0"}, Items: []eventingv1alpha1.DeadLetter{}}
 	if name, found := selection.Fields.RequiresExactMatch("metadata.name"); found && selection.Namespace != "" {
 		object, err := d.Get(ctx, selection.Namespace, name)
 		switch {
@@ -277,14 +277,14 @@ func (w *walk) read(ctx context.Context, at *token, do func(deadletter.Position,
 
 // consumer returns the only consumer that the selection allows, if any. possible is false if it does not exist.
 func (w *walk) consumer(namespace string) (uid types.UID, possible bool) {
-	name, named := w.selection.Fields.RequiresExactMatch(v1alpha1.DeadLetterConsumerNameField)
+	name, named := w.selection.Fields.RequiresExactMatch(eventingv1alpha1.DeadLetterConsumerNameField)
 	for _, kind := range []eventing.Kind{eventing.Trigger, eventing.Subscription} {
-		if required, found := w.selection.Fields.RequiresExactMatch(v1alpha1.DeadLetterConsumerKindField); named && found && required == string(kind) {
+		if required, found := w.selection.Fields.RequiresExactMatch(eventingv1alpha1.DeadLetterConsumerKindField); named && found && required == string(kind) {
 			return w.Consumer(eventing.Key{Kind: kind, Namespace: namespace, Name: name})
 		}
-		label := v1alpha1.DeadLetterTriggerLabel
+		label := eventingv1alpha1.DeadLetterTriggerLabel
 		if kind == eventing.Subscription {
-			label = v1alpha1.DeadLetterSubscriptionLabel
+			label = eventingv1alpha1.DeadLetterSubscriptionLabel
 		}
 		if value, found := w.selection.Labels.RequiresExactMatch(label); found {
 			return w.Consumer(eventing.Key{Kind: kind, Namespace: namespace, Name: value})
@@ -322,7 +322,7 @@ func (d *DeadLetters) DeleteAll(ctx context.Context, selection *registrydeadlett
 }
 
 func notFound(name string) error {
-	return apierrors.NewNotFound(v1alpha1.Resource("deadletters"), name)
+	return apierrors.NewNotFound(eventingv1alpha1.Resource("deadletters"), name)
 }
 
 // errorOf returns an error of the Store as an error of the API.
@@ -355,21 +355,21 @@ func sequenceOf(name string, p deadletter.Position) (uint64, bool) {
 }
 
 // objectOf returns a dead letter as an object of the API.
-func objectOf(namespace string, p deadletter.Position, l *deadletter.Letter) v1alpha1.DeadLetter {
+func objectOf(namespace string, p deadletter.Position, l *deadletter.Letter) eventingv1alpha1.DeadLetter {
 	name := nameOf(p, l.Sequence)
-	d := v1alpha1.DeadLetter{
+	d := eventingv1alpha1.DeadLetter{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: name, UID: uidOf(namespace, name, p),
 			ResourceVersion: strconv.FormatUint(l.Sequence, 10), CreationTimestamp: metav1.NewTime(l.Stored), Labels: labelsOf(l),
 		},
 		Consumer: reference(namespace, l.Consumer), Stream: reference(namespace, l.Stream),
-		Subscriber: l.Address, Reason: v1alpha1.DeadLetterSubscriberFailed,
+		Subscriber: l.Address, Reason: eventingv1alpha1.DeadLetterSubscriberFailed,
 		Attempts: int32(min(max(l.Attempts, 0), math.MaxInt32)), LastCode: int32(min(max(l.Code, 0), math.MaxInt32)), LastError: valid(l.Error),
 		AcceptedAt: microTime(l.Accepted), FailedAt: microTime(l.Failed), Event: eventOf(l.Event),
 	}
 	d.Consumer.UID = l.ConsumerUID
 	if l.Reply {
-		d.Reason = v1alpha1.DeadLetterReplyFailed
+		d.Reason = eventingv1alpha1.DeadLetterReplyFailed
 	}
 	if text := strings.ToValidUTF8(string(l.Response), ""); isText(text) {
 		d.LastResponse = text
@@ -387,8 +387,8 @@ func uidOf(namespace, name string, p deadletter.Position) types.UID {
 // valid returns a text without invalid bytes: a limit may have cut a character.
 func valid(text string) string { return strings.ToValidUTF8(text, "") }
 
-func reference(namespace string, key eventing.Key) v1alpha1.DeadLetterObject {
-	o := v1alpha1.DeadLetterObject{Kind: string(key.Kind), Name: key.Name}
+func reference(namespace string, key eventing.Key) eventingv1alpha1.DeadLetterObject {
+	o := eventingv1alpha1.DeadLetterObject{Kind: string(key.Kind), Name: key.Name}
 	if key.Namespace != namespace {
 		o.Namespace = key.Namespace
 	}
@@ -407,8 +407,8 @@ func labelsOf(l *deadletter.Letter) map[string]string {
 	all := map[string]string{}
 	for _, key := range []eventing.Key{l.Consumer, l.Stream} {
 		label := map[eventing.Kind]string{
-			eventing.Broker: v1alpha1.DeadLetterBrokerLabel, eventing.Trigger: v1alpha1.DeadLetterTriggerLabel,
-			eventing.Channel: v1alpha1.DeadLetterChannelLabel, eventing.Subscription: v1alpha1.DeadLetterSubscriptionLabel,
+			eventing.Broker: eventingv1alpha1.DeadLetterBrokerLabel, eventing.Trigger: eventingv1alpha1.DeadLetterTriggerLabel,
+			eventing.Channel: eventingv1alpha1.DeadLetterChannelLabel, eventing.Subscription: eventingv1alpha1.DeadLetterSubscriptionLabel,
 		}[key.Kind]
 		if label != "" && len(validation.IsValidLabelValue(key.Name)) == 0 {
 			all[label] = key.Name
@@ -417,8 +417,8 @@ func labelsOf(l *deadletter.Letter) map[string]string {
 	return all
 }
 
-func eventOf(e *event.Event) v1alpha1.DeadLetterEvent {
-	d := v1alpha1.DeadLetterEvent{SpecVersion: "1.0"}
+func eventOf(e *event.Event) eventingv1alpha1.DeadLetterEvent {
+	d := eventingv1alpha1.DeadLetterEvent{SpecVersion: "1.0"}
 	if e.V03 {
 		d.SpecVersion = "0.3"
 	}

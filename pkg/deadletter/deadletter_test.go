@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
+	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
@@ -138,19 +138,19 @@ func TestGet(t *testing.T) {
 			}
 		}
 	}
-	got := list.Items[slices.IndexFunc(list.Items, func(d v1alpha1.DeadLetter) bool { return d.Event.ID == "none" })]
+	got := list.Items[slices.IndexFunc(list.Items, func(d eventingv1alpha1.DeadLetter) bool { return d.Event.ID == "none" })]
 	if got.CreationTimestamp.IsZero() || len(got.UID) != 36 || got.ResourceVersion == "" {
 		t.Errorf("metadata %+v", got.ObjectMeta)
 	}
 	got.ObjectMeta = metav1.ObjectMeta{Labels: got.Labels}
 	accepted, failed := metav1.NewMicroTime(time.Unix(1, 0).UTC()), metav1.NewMicroTime(time.Unix(2, 0).UTC())
 	got.AcceptedAt.Time, got.FailedAt.Time = got.AcceptedAt.UTC(), got.FailedAt.UTC()
-	want := v1alpha1.DeadLetter{
-		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1alpha1.DeadLetterTriggerLabel: "t", v1alpha1.DeadLetterBrokerLabel: "orders"}},
-		Consumer:   v1alpha1.DeadLetterObject{Kind: "Trigger", Name: "t", UID: "uid-t"}, Stream: v1alpha1.DeadLetterObject{Kind: "Broker", Name: "orders"},
-		Subscriber: "http://a/", Reason: v1alpha1.DeadLetterSubscriberFailed, Attempts: 3, LastCode: 503, LastError: "503", LastResponse: "no",
+	want := eventingv1alpha1.DeadLetter{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{eventingv1alpha1.DeadLetterTriggerLabel: "t", eventingv1alpha1.DeadLetterBrokerLabel: "orders"}},
+		Consumer:   eventingv1alpha1.DeadLetterObject{Kind: "Trigger", Name: "t", UID: "uid-t"}, Stream: eventingv1alpha1.DeadLetterObject{Kind: "Broker", Name: "orders"},
+		Subscriber: "http://a/", Reason: eventingv1alpha1.DeadLetterSubscriberFailed, Attempts: 3, LastCode: 503, LastError: "503", LastResponse: "no",
 		AcceptedAt: &accepted, FailedAt: &failed,
-		Event: v1alpha1.DeadLetterEvent{
+		Event: eventingv1alpha1.DeadLetterEvent{
 			SpecVersion: "1.0", ID: "none", Source: "/s", Type: "t", Attributes: map[string]string{"datacontenttype": "application/json"},
 			Headers: map[string]string{"traceparent": "00", "knative-x": "1, 2"},
 		},

@@ -13,7 +13,7 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
+	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
@@ -22,10 +22,10 @@ func deadLettersPath(namespace string) string {
 }
 
 // deadLetters lists the dead letters of a namespace.
-func (s *server) deadLetters(t testing.TB, namespace string, parameters url.Values) *v1alpha1.DeadLetterList {
+func (s *server) deadLetters(t testing.TB, namespace string, parameters url.Values) *eventingv1alpha1.DeadLetterList {
 	t.Helper()
 	r := s.Do(t, harness.Request{Path: deadLettersPath(namespace) + "?" + parameters.Encode()})
-	list := &v1alpha1.DeadLetterList{}
+	list := &eventingv1alpha1.DeadLetterList{}
 	if err := json.Unmarshal(r.Body, list); err != nil || r.Code != http.StatusOK {
 		t.Fatalf("%v: %d %s", err, r.Code, r.Body)
 	}
@@ -33,9 +33,9 @@ func (s *server) deadLetters(t testing.TB, namespace string, parameters url.Valu
 }
 
 // awaitDeadLetters waits until a list has so many dead letters.
-func (s *server) awaitDeadLetters(t testing.TB, namespace, field string, count int) *v1alpha1.DeadLetterList {
+func (s *server) awaitDeadLetters(t testing.TB, namespace, field string, count int) *eventingv1alpha1.DeadLetterList {
 	t.Helper()
-	list := &v1alpha1.DeadLetterList{}
+	list := &eventingv1alpha1.DeadLetterList{}
 	harness.Eventually(t, fmt.Sprintf("there are %d dead letters", count), func() error {
 		parameters := url.Values{}
 		if field != "" {

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
+	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 )
 
@@ -30,16 +30,16 @@ type Selection struct {
 }
 
 // Matches reports whether a dead letter is selected.
-func (s *Selection) Matches(d *v1alpha1.DeadLetter) bool {
+func (s *Selection) Matches(d *eventingv1alpha1.DeadLetter) bool {
 	return s.Labels.Matches(labels.Set(d.Labels)) && s.Fields.Matches(d.Fields())
 }
 
 // DeadLetters are the dead letters of the store. Errors are errors of the API.
 type DeadLetters interface {
-	Get(ctx context.Context, namespace, name string) (*v1alpha1.DeadLetter, error)
+	Get(ctx context.Context, namespace, name string) (*eventingv1alpha1.DeadLetter, error)
 	// List returns at most limit dead letters from a position, which is empty at first. The list has less if they are large or few are
 	// selected among many: the others follow from the position in its continue.
-	List(ctx context.Context, selection *Selection, limit int64, position string) (*v1alpha1.DeadLetterList, error)
+	List(ctx context.Context, selection *Selection, limit int64, position string) (*eventingv1alpha1.DeadLetterList, error)
 	Delete(ctx context.Context, namespace, name string) error
 	// DeleteAll deletes the dead letters that are selected, of one namespace. After an error, some are deleted.
 	DeleteAll(ctx context.Context, selection *Selection) error
@@ -69,10 +69,10 @@ func NewREST(dead *Late) *REST {
 }
 
 // New returns an empty object.
-func (*REST) New() runtime.Object { return &v1alpha1.DeadLetter{} }
+func (*REST) New() runtime.Object { return &eventingv1alpha1.DeadLetter{} }
 
 // NewList returns an empty list.
-func (*REST) NewList() runtime.Object { return &v1alpha1.DeadLetterList{} }
+func (*REST) NewList() runtime.Object { return &eventingv1alpha1.DeadLetterList{} }
 
 // Destroy does nothing: the event log has the dead letters.
 func (*REST) Destroy() {}
@@ -134,7 +134,7 @@ func (r *REST) Delete(ctx context.Context, name string, validate rest.ValidateOb
 		return nil, false, err
 	}
 	if p := options.Preconditions; p != nil && (p.UID != nil && *p.UID != found.UID || p.ResourceVersion != nil && *p.ResourceVersion != found.ResourceVersion) {
-		return nil, false, apierrors.NewConflict(v1alpha1.Resource("deadletters"), name, errPrecondition)
+		return nil, false, apierrors.NewConflict(eventingv1alpha1.Resource("deadletters"), name, errPrecondition)
 	}
 	if validate != nil {
 		if err := validate(ctx, found.DeepCopyObject()); err != nil {
@@ -156,7 +156,7 @@ func (r *REST) DeleteCollection(ctx context.Context, validate rest.ValidateObjec
 	}
 	selection := selectionOf(ctx, listOptions)
 	if validate != nil {
-		if err := validate(ctx, &v1alpha1.DeadLetter{ObjectMeta: metav1.ObjectMeta{Namespace: selection.Namespace}}); err != nil {
+		if err := validate(ctx, &eventingv1alpha1.DeadLetter{ObjectMeta: metav1.ObjectMeta{Namespace: selection.Namespace}}); err != nil {
 			return nil, err
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/utils/ptr"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
+	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
 )
 
 // letters has the dead letter x-1, and records the requests.
@@ -28,17 +28,17 @@ type letters struct {
 }
 
 // Get implements DeadLetters.
-func (*letters) Get(_ context.Context, namespace, name string) (*v1alpha1.DeadLetter, error) {
+func (*letters) Get(_ context.Context, namespace, name string) (*eventingv1alpha1.DeadLetter, error) {
 	if namespace != "ns" || name != "x-1" {
-		return nil, apierrors.NewNotFound(v1alpha1.Resource("deadletters"), name)
+		return nil, apierrors.NewNotFound(eventingv1alpha1.Resource("deadletters"), name)
 	}
-	return &v1alpha1.DeadLetter{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "uid", ResourceVersion: "1"}}, nil
+	return &eventingv1alpha1.DeadLetter{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, UID: "uid", ResourceVersion: "1"}}, nil
 }
 
 // List implements DeadLetters.
-func (l *letters) List(_ context.Context, selection *Selection, limit int64, position string) (*v1alpha1.DeadLetterList, error) {
+func (l *letters) List(_ context.Context, selection *Selection, limit int64, position string) (*eventingv1alpha1.DeadLetterList, error) {
 	l.selection, l.limit, l.position = selection, limit, position
-	return &v1alpha1.DeadLetterList{}, nil
+	return &eventingv1alpha1.DeadLetterList{}, nil
 }
 
 // Delete implements DeadLetters.
@@ -65,14 +65,14 @@ func TestREST(t *testing.T) {
 	if _, err := r.Get(ctx, "x-2", nil); !apierrors.IsNotFound(err) {
 		t.Errorf("get of another name: %v", err)
 	}
-	if got, err := r.Get(ctx, "x-1", nil); err != nil || got.(*v1alpha1.DeadLetter).UID != "uid" {
+	if got, err := r.Get(ctx, "x-1", nil); err != nil || got.(*eventingv1alpha1.DeadLetter).UID != "uid" {
 		t.Errorf("got %v: %v", got, err)
 	}
 	field := fields.OneTermEqualSelector("event.id", "1")
 	if _, err := r.List(ctx, &metainternalversion.ListOptions{FieldSelector: field, Limit: 7, Continue: "p"}); err != nil || source.limit != 7 || source.position != "p" || source.selection.Fields != field || source.selection.Namespace != "ns" {
 		t.Errorf("listed %+v: %v", source, err)
 	}
-	matching, other := &v1alpha1.DeadLetter{Event: v1alpha1.DeadLetterEvent{ID: "1"}}, &v1alpha1.DeadLetter{}
+	matching, other := &eventingv1alpha1.DeadLetter{Event: eventingv1alpha1.DeadLetterEvent{ID: "1"}}, &eventingv1alpha1.DeadLetter{}
 	if !source.selection.Matches(matching) || source.selection.Matches(other) {
 		t.Error("the selection matches others")
 	}
@@ -127,14 +127,14 @@ func TestDelete(t *testing.T) {
 
 // TestTable prints a dead letter.
 func TestTable(t *testing.T) {
-	d := &v1alpha1.DeadLetter{
+	d := &eventingv1alpha1.DeadLetter{
 		ObjectMeta: metav1.ObjectMeta{Name: "x-1", CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour))},
-		Consumer:   v1alpha1.DeadLetterObject{Kind: "Trigger", Name: "t"}, Stream: v1alpha1.DeadLetterObject{Kind: "Broker", Namespace: "other", Name: "b"},
-		Subscriber: "http://a/", Attempts: 3, LastCode: 503, LastError: "503", Event: v1alpha1.DeadLetterEvent{ID: "1", Type: "t", Source: "/s"},
+		Consumer:   eventingv1alpha1.DeadLetterObject{Kind: "Trigger", Name: "t"}, Stream: eventingv1alpha1.DeadLetterObject{Kind: "Broker", Namespace: "other", Name: "b"},
+		Subscriber: "http://a/", Attempts: 3, LastCode: 503, LastError: "503", Event: eventingv1alpha1.DeadLetterEvent{ID: "1", Type: "t", Source: "/s"},
 	}
 	unanswered := d.DeepCopy()
 	unanswered.LastCode = 0
-	table, err := NewREST(&Late{}).ConvertToTable(t.Context(), &v1alpha1.DeadLetterList{ListMeta: metav1.ListMeta{Continue: "p"}, Items: []v1alpha1.DeadLetter{*d, *unanswered}}, nil)
+	table, err := NewREST(&Late{}).ConvertToTable(t.Context(), &eventingv1alpha1.DeadLetterList{ListMeta: metav1.ListMeta{Continue: "p"}, Items: []eventingv1alpha1.DeadLetter{*d, *unanswered}}, nil)
 	if err != nil || table.Continue != "p" || len(table.Rows) != 2 {
 		t.Fatalf("%+v: %v", table, err)
 	}

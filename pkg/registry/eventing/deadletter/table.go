@@ -5,15 +5,15 @@ import (
 
 	"k8s.io/apiserver/pkg/registry/rest"
 
-	"github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
+	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 )
 
 var errPrecondition = errors.New("the UID or the resource version of the precondition is another one")
 
 func newTableConvertor() rest.TableConvertor {
-	type letter = *v1alpha1.DeadLetter
-	object := func(o v1alpha1.DeadLetterObject) string {
+	type letter = *eventingv1alpha1.DeadLetter
+	object := func(o eventingv1alpha1.DeadLetterObject) string {
 		name := o.Kind + "/" + o.Name
 		if o.Namespace != "" {
 			name = o.Kind + "/" + o.Namespace + "/" + o.Name
