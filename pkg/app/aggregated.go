@@ -92,7 +92,7 @@ func (c AggregatedConfig) Run(ctx context.Context) error {
 		return err
 	}
 	// Requests and events that end while the server stops have the last spans.
-	defer a.telemetry.Stop()
+	defer a.telemetry.Stop() //nolint:contextcheck,nolintlint // it flushes after the context has ended
 	foundation := lifecycle.NewRunner(stopTimeout, shutdown)
 	if err := foundation.Start(ctx, a.foundation()); err != nil {
 		return err

@@ -79,7 +79,7 @@ func (c StandaloneConfig) Run(ctx context.Context, out io.Writer) error {
 	defer shutdown()
 	s := newStandalone(ctx, c, processMetrics{}, shutdown)
 	// Requests and events that end while the server stops have the last spans.
-	defer s.telemetry.Stop()
+	defer s.telemetry.Stop() //nolint:contextcheck,nolintlint // it flushes after the context has ended
 	foundation := lifecycle.NewRunner(stopTimeout, shutdown)
 	if err := foundation.Start(ctx, s.foundation()); err != nil {
 		return err

@@ -18,7 +18,7 @@ func newTelemetry(ctx context.Context, registry metricsRegistry, store *settings
 		Default: file, Gatherer: legacyregistry.DefaultGatherer, Register: registry.MustRegister,
 		Namespace: namespace, Version: version.Get().GitVersion, Logger: klog.FromContext(ctx).WithName("telemetry"),
 	})
-	apply := func() { t.Apply(store.Get().Observability) }
+	apply := func() { t.Apply(store.Get().Observability) } //nolint:contextcheck,nolintlint // exports end by Stop
 	store.Subscribe(apply)
 	apply()
 	return t

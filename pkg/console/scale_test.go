@@ -16,7 +16,9 @@ func TestChart(t *testing.T) {
 		t.Errorf("without decisions the chart is %+v", c)
 	}
 	began := time.Date(2026, 1, 2, 3, 4, 0, 0, time.UTC)
-	at := func(s time.Duration) metav1.MicroTime { return metav1.NewMicroTime(began.Add(s * time.Second)) }
+	at := func(seconds int) metav1.MicroTime {
+		return metav1.NewMicroTime(began.Add(time.Duration(seconds) * time.Second))
+	}
 	// Newest first, as in the API. The clock of the server is ahead.
 	c := newChart([]servingv1.ScalingDecision{
 		{DecidedTime: at(200), From: 4, To: 0}, {DecidedTime: at(50), From: 1, To: 4}, {DecidedTime: at(0), From: 0, To: 1},

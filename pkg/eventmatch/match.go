@@ -45,7 +45,7 @@ func (*Matcher) ToJSON(header http.Header, body []byte) ([]byte, error) {
 
 // Match returns the decision about an event in the JSON format. Errors follow the name of an event, except that of ctx.
 func (*Matcher) Match(ctx context.Context, t *eventingv1.Trigger, data []byte) (*eventingv1.TriggerMatchStatus, error) {
-	e, err := one(http.Header{"Content-Type": {"application/cloudevents+json"}}, data)
+	e, err := one(http.Header{"Content-Type": {"application/cloudevents+json"}}, data) //nolint:contextcheck,nolintlint // it does not block
 	if err != nil {
 		return nil, err
 	}

@@ -97,7 +97,7 @@ func (t *Tails) follow(ctx context.Context, of eventing.Key, options *eventingv1
 		next, err := t.open(ctx, following, of, options)
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the client has ended the tail
 		case err != nil && !t.Exists(of):
 			return note(w, "end", "the Broker does not exist anymore")
 		case err != nil:
@@ -125,7 +125,7 @@ func note(w io.Writer, name, text string) error {
 // open returns the tail of the owner of a Broker. It waits for a moment for an owner that does not know of its ownership yet.
 func (t *Tails) open(ctx context.Context, pacing ownership.Pacing, of eventing.Key, options *eventingv1.BrokerTailOptions) (source, error) {
 	if t.Owners == nil {
-		return t.own(of, options)
+		return t.own(of, options) //nolint:contextcheck,nolintlint // a tail ends by its source
 	}
 	attempts := ownership.Attempts{Pacing: pacing}
 	for {
@@ -134,7 +134,7 @@ func (t *Tails) open(ctx context.Context, pacing ownership.Pacing, of eventing.K
 		var opened source
 		var err error
 		if self {
-			opened, err = t.own(of, options)
+			opened, err = t.own(of, options) //nolint:contextcheck,nolintlint // a tail ends by its source
 		} else {
 			opened, err = t.remote(ctx, owner, of, options)
 		}
@@ -186,7 +186,7 @@ func (t *Tails) remote(ctx context.Context, owner membership.Member, of eventing
 	if err != nil {
 		return nil, fmt.Errorf("request tail of replica %s: %w", owner.Name, err)
 	}
-	response, err := t.Transport.RoundTrip(r)
+	response, err := t.Transport.RoundTrip(r) //nolint:bodyclose // the source closes it
 	if err != nil {
 		return nil, fmt.Errorf("%w: replica %s does not answer: %w", broker.ErrTailUnavailable, owner.Name, err)
 	}
@@ -197,7 +197,7 @@ func (t *Tails) remote(ctx context.Context, owner membership.Member, of eventing
 		}, nil
 	}
 	defer response.Body.Close()
-	message, _ := io.ReadAll(io.LimitReader(response.Body, maxMessage)) //nolint:errcheck // the status is known
+	message, _ := io.ReadAll(io.LimitReader(response.Body, maxMessage))
 	text := strings.TrimSpace(string(message))
 	switch response.StatusCode {
 	case http.StatusTooManyRequests:
@@ -214,7 +214,7 @@ func copyLines(w io.Writer, from io.Reader) error {
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
-			return nil
+			return nil //nolint:nilerr // see above
 		}
 		if _, err := w.Write(line); err != nil {
 			return fmt.Errorf("write line of a tail: %w", err)
@@ -232,7 +232,7 @@ func (t *Tails) Handler() http.Handler {
 			return
 		}
 		query := r.URL.Query()
-		opened, err := t.openOwn(of, &eventingv1.BrokerTailOptions{Filter: query.Get("filter"), Data: query.Get("data") == "true"})
+		opened, err := t.openOwn(of, &eventingv1.BrokerTailOptions{Filter: query.Get("filter"), Data: query.Get("data") == "true"}) //nolint:contextcheck,nolintlint // a tail ends by its source
 		switch {
 		case errors.Is(err, broker.ErrTooManyTails):
 			http.Error(w, err.Error(), http.StatusTooManyRequests)

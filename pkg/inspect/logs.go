@@ -162,7 +162,7 @@ func (l *Logs) watchService(ctx context.Context, name string, update func(contex
 		watcher, err := all.Watch(ctx, metav1.ListOptions{FieldSelector: metav1.ObjectNameField + "=" + name})
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the user has ended it
 		case err != nil && (first || apierrors.IsForbidden(err)):
 			return err
 		case err == nil:
@@ -213,7 +213,7 @@ func (l *Logs) followRevision(ctx context.Context, revision string, since time.D
 		stream, err := l.request(revision, since, tail).Param("follow", "true").Stream(ctx)
 		if err == nil {
 			var failed error
-			err = eachLine(stream, func(line []byte) error {
+			_ = eachLine(stream, func(line []byte) error {
 				if printed.repeats(line) {
 					return nil
 				}
@@ -226,11 +226,10 @@ func (l *Logs) followRevision(ctx context.Context, revision string, since time.D
 				return failed
 			}
 			// The stream was opened, so an error of reading it is an interruption.
-			err = nil
 		}
 		switch {
 		case ctx.Err() != nil:
-			return nil
+			return nil //nolint:nilerr // the user has ended it
 		case apierrors.IsNotFound(err) && !first:
 			return nil
 		case err != nil && (first || apierrors.IsForbidden(err)):

@@ -24,7 +24,7 @@ type environment struct {
 
 // Run executes the command line args, without the name of the program, and returns the exit code: 1 after an error, which it prints.
 func Run(ctx context.Context, streams Streams, args []string) int {
-	command := newCommand(&environment{Streams: streams, kubeconfig: newKubeconfig(), clock: clock.RealClock{}})
+	command := newCommand(&environment{Streams: streams, kubeconfig: newKubeconfig(), clock: clock.RealClock{}}) //nolint:contextcheck,nolintlint // each command gets the context
 	command.SetArgs(args)
 	err := command.ExecuteContext(ctx)
 	if err == nil {

@@ -153,7 +153,7 @@ func (t *top) run(ctx context.Context, kind *kind) error {
 			m, err = t.measure(ctx, kind, rates)
 		}
 		if ctx.Err() != nil {
-			return nil
+			return nil //nolint:nilerr // the user has ended it
 		}
 		if err != nil {
 			return err

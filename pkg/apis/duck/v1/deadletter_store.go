@@ -10,8 +10,9 @@ const (
 	// such events are dropped. A Trigger or Subscription without the annotation has the value of its Broker or Channel.
 	DeadLetterStoreAnnotationKey = "eventing.knative.dev/dead-letter-store"
 
-	// DeadLetterStoreEnabled and DeadLetterStoreDisabled are the values of DeadLetterStoreAnnotationKey.
-	DeadLetterStoreEnabled  = "enabled"
+	// DeadLetterStoreEnabled is a value of DeadLetterStoreAnnotationKey.
+	DeadLetterStoreEnabled = "enabled"
+	// DeadLetterStoreDisabled is a value of DeadLetterStoreAnnotationKey.
 	DeadLetterStoreDisabled = "disabled"
 )
 

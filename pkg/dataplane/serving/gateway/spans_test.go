@@ -84,7 +84,7 @@ func TestSampledRequests(t *testing.T) {
 				}
 				attributes := map[string]string{}
 				for _, a := range server.Attributes() {
-					attributes[string(a.Key)] = a.Value.Emit()
+					attributes[string(a.Key)] = a.Value.String()
 				}
 				want := map[string]string{
 					"http.request.method": "GET", "url.scheme": "http", "url.path": "/path", "server.address": "app", "network.protocol.name": "http", "network.protocol.version": "1.1",

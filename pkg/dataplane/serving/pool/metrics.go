@@ -135,7 +135,7 @@ func (d *derived) collect(to chan<- prometheus.Metric, s *Series) {
 	})
 	to <- all.Metric(d.latency, histogram.Fine(), s.values...)
 	for code, sum := range byCode {
-		labels := append(s.values[:4:4], strconv.Itoa(code))
+		labels := slices.Concat(s.values[:4], []string{strconv.Itoa(code)})
 		to <- prometheus.MustNewConstMetric(d.requests, prometheus.CounterValue, float64(sum.Count()), labels...)
 		if code != 0 {
 			to <- sum.Metric(d.invocations, histogram.Knative(), labels...)
