@@ -37,6 +37,8 @@ func (c *Console) pages() map[string]*page {
 		"/namespaces/{namespace}":                        {Title: "Event flow", Template: "graph", load: c.graph, watches: eventingKinds},
 		"/namespaces/{namespace}/services":               {Title: "Services", Template: "services", load: c.services, watches: servingKinds},
 		"/namespaces/{namespace}/services/{name}":        {Title: "Service", Template: "service", load: c.service, watches: servingKinds},
+		"/namespaces/{namespace}/deadletters":            {Title: "Dead letters", Template: "deadletters", load: c.deadLetters},
+		"/namespaces/{namespace}/deadletters/{name}":     {Title: "Dead letter", Template: "deadletter", load: c.deadLetter},
 		"/namespaces/{namespace}/events":                 {Title: "Find an event", Template: "events", load: c.events},
 		"/namespaces/{namespace}/revisions/{name}/scale": {Title: "Scale", Template: "scale", load: c.scale, watches: servingKinds},
 	}
@@ -69,7 +71,7 @@ type link struct {
 // links returns the navigation of a namespace.
 func links(namespace, current string) []link {
 	base := "/namespaces/" + url.PathEscape(namespace)
-	all := []link{{Title: "Event flow", Path: base}, {Title: "Services", Path: base + "/services"}, {Title: "Find an event", Path: base + "/events"}}
+	all := []link{{Title: "Event flow", Path: base}, {Title: "Services", Path: base + "/services"}, {Title: "Find an event", Path: base + "/events"}, {Title: "Dead letters", Path: base + "/deadletters"}}
 	for i := range all {
 		all[i].Current = all[i].Path == current
 	}
@@ -84,6 +86,7 @@ var functions = template.FuncMap{
 	"link":     objectLink,
 	"lower":    strings.ToLower,
 	"duration": inspect.Milliseconds,
+	"failure":  inspect.Failure,
 	"decimal":  func(q resource.Quantity) string { return inspect.Decimal(&q) },
 }
 

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// eachLine calls f with each line of a stream, which ends with a line break, until the end of the stream or an error of f.
-func eachLine(stream io.Reader, f func(line []byte) error) error {
+// EachLine calls f with each line of a stream, which ends with a line break, until the end of the stream or an error of f.
+func EachLine(stream io.Reader, f func(line []byte) error) error {
 	reader := bufio.NewReader(stream)
 	for {
 		line, err := reader.ReadBytes('\n')

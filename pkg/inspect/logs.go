@@ -72,7 +72,7 @@ func (l *Logs) Copy(ctx context.Context, revision string) error {
 		return err
 	}
 	defer stream.Close()
-	return eachLine(stream, l.print)
+	return EachLine(stream, l.print)
 }
 
 // maxFollowed bounds the Revisions that are followed at once, because the server bounds the logs that a user follows. Revisions with
@@ -213,7 +213,7 @@ func (l *Logs) followRevision(ctx context.Context, revision string, since time.D
 		stream, err := l.request(revision, since, tail).Param("follow", "true").Stream(ctx)
 		if err == nil {
 			var failed error
-			_ = eachLine(stream, func(line []byte) error {
+			_ = EachLine(stream, func(line []byte) error {
 				if printed.repeats(line) {
 					return nil
 				}

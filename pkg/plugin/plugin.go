@@ -57,6 +57,7 @@ func newCommand(e *environment) *cobra.Command {
 	root.SetOut(e.Out)
 	root.SetErr(e.Err)
 	e.addFlags(root)
-	root.AddCommand(newTraceCommand(e), newExplainCommand(e), newLogsCommand(e), newTopCommand(e), newGraphCommand(e), newConsoleCommand(e))
+	root.AddCommand(newTraceCommand(e), newExplainCommand(e), newLogsCommand(e), newTopCommand(e), newGraphCommand(e), newConsoleCommand(e),
+		newTailCommand(e), newDeadLettersCommand(e), newMatchCommand(e))
 	return root
 }

@@ -32,6 +32,10 @@ func TestBadArguments(t *testing.T) {
 		"top revisions":                           "unknown type 'revisions'; valid types are service, broker, trigger, channel, subscription",
 		"top services --interval 1ms":             "--interval must be at least 100ms, not 1ms",
 		"graph -o table":                          "unknown output format 'table'; valid formats are json, yaml, wide, dot",
+		"match hello":                             "at least one of the flags in the group [file type] is required",
+		"match hello -f /none":                    "--file: open /none",
+		"deadletters a -l a=b":                    "a dead letter is selected by NAME or by selectors, not by both",
+		"tail orders -o yaml":                     "unknown output format 'yaml'; valid formats are json, wide",
 		"graph extra":                             `unknown command "extra"`,
 	} {
 		var out, errs bytes.Buffer

@@ -13,7 +13,7 @@ import (
 var (
 	answersBlock = regexp.MustCompile("(?s)```sh\n(.*?)\n```")
 	// endless finds commands that continue until they are interrupted.
-	endless  = regexp.MustCompile(` (-f|--follow|-w|--watch|console)\b`)
+	endless  = regexp.MustCompile(` (-f|--follow|-w|--watch|console|tail)\b`)
 	anything = regexp.MustCompile(`\S`)
 )
 

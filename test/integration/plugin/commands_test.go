@@ -2,6 +2,9 @@ package plugin
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -10,6 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
@@ -95,6 +100,41 @@ func TestCommands(t *testing.T) {
 		}
 	})
 
+	t.Run("match", func(t *testing.T) {
+		matches(t, succeeds(t, kubectl, "match", "hello", "--type", shopType), `The event matches`, `FILTER +RESULT +REASON`, `spec\.filter\.attributes\.type +Passed.*`)
+		file := filepath.Join(t.TempDir(), "event.json")
+		if err := os.WriteFile(file, []byte(`{"specversion": "1.0", "id": "1", "source": "/s", "type": "other"}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		refused := kubectl.Run(t, "match", "trigger/hello", "-f", file, "-o", "json")
+		match := &eventingv1.TriggerMatch{}
+		decode(t, refused.Stdout, json.Unmarshal, match)
+		if refused.Code != 1 || match.Status.Matched || match.Kind != "TriggerMatch" || !strings.Contains(refused.Stderr, "the event does not match") {
+			t.Errorf("an event of another type: exit code %d, %+v, %s", refused.Code, match, refused.Stderr)
+		}
+	})
+
+	t.Run("tail", func(t *testing.T) {
+		tail := kubectl.Start(t, "tail", "orders", "--filter", "id LIKE '20%'", "--data")
+		if _, err := tail.WaitForOutput(regexp.MustCompile("Waiting for events")); err != nil {
+			t.Fatal(err)
+		}
+		shared.send(t, namespace, "1999", otherType)
+		shared.send(t, namespace, "2000", otherType)
+		if _, err := tail.WaitForOutput(regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d\.\d{3}  2000  type com\.example\.other  source /shop  data \{\}$`)); err != nil {
+			t.Error(err)
+		}
+		if strings.Contains(tail.Log(), "1999") {
+			t.Errorf("an event that the filter does not pass is shown:\n%s", tail.Log())
+		}
+		if err := tail.Stop(); err != nil {
+			t.Error(err)
+		}
+		if code, err := tail.ExitCode(); err != nil || code != 0 {
+			t.Errorf("exit code %d, %v", code, err)
+		}
+	})
+
 	t.Run("top", func(t *testing.T) {
 		matches(t, succeeds(t, kubectl, "top", "services", "--interval", "100ms"), `NAME +REQUESTS/S +FAILURES/S +LATENCY +INSTANCES +LOAD +WAITING`, `hello +[\d.]+ +[\d.]+ +\S+ +\d+/\d+ .*`)
 		matches(t, succeeds(t, kubectl, "top", "services", "-A", "-o", "wide", "--interval", "100ms"), `NAMESPACE +NAME .* REVISION`, namespace+` +hello .* hello-00001`)
@@ -132,6 +172,28 @@ func TestCommands(t *testing.T) {
 		nothing := kubectl.Run(t, "graph", "--as", "jane", "--as-group", "system:masters", "-s", shared.URL)
 		if nothing.Code != 0 {
 			t.Errorf("with flags of kubectl: %+v", nothing)
+		}
+	})
+
+	t.Run("deadletters", func(t *testing.T) {
+		shared.breakTrigger(t, namespace)
+		name := ""
+		harness.Eventually(t, "the event is a dead letter", func() error {
+			list := &eventingv1alpha1.DeadLetterList{}
+			decode(t, succeeds(t, kubectl, "deadletters", "-l", "eventing.knative.dev/trigger=broken", "-o", "json"), json.Unmarshal, list)
+			if len(list.Items) != 1 || list.Items[0].Event.ID != "3001" {
+				return fmt.Errorf("the dead letters are %+v", list.Items)
+			}
+			name = list.Items[0].Name
+			return nil
+		})
+		matches(t, succeeds(t, kubectl, "deadletters", "-o", "wide"), `NAME +ID +TYPE +OBJECT +ATTEMPTS +CODE +AGE +SOURCE +SUBSCRIBER +ERROR`,
+			name+` +3001 +com\.example\.broken +Trigger broken +1 +418 +\S+ +/shop +http://\S+ +POST .*`)
+		matches(t, succeeds(t, kubectl, "deadletters", name), `Event: +3001, type com\.example\.broken, source /shop`, `Accepted by: +Broker orders`, `Failed for: +Trigger broken`,
+			`Failure: +1 attempts, last code 418: .*`, `Data:`, `\{\}`)
+		kubectl.Must(t, "", "delete", "deadletter", name)
+		if none := kubectl.Run(t, "deadletters"); none.Code != 0 || none.Stdout != "" || !strings.Contains(none.Stderr, "No dead letters found in namespace "+namespace) {
+			t.Errorf("after the deletion: exit code %d\n%s%s", none.Code, none.Stdout, none.Stderr)
 		}
 	})
 }

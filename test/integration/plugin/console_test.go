@@ -222,7 +222,6 @@ func TestConsole(t *testing.T) {
 	shared.shop(t, namespace)
 	p := harness.NewPlugin(t, shared.kubeconfig(t, namespace), namespace)
 	b := newBrowser(t, p)
-
 	b.reads(t, "Event flow", "Broker orders: ready", "Trigger failing", "Channel mails: ready", "Live")
 	b.inspect(t, "flow")
 	// A change is shown without a reload.
@@ -253,6 +252,27 @@ func TestConsole(t *testing.T) {
 	if *screenshot {
 		b.screenshot(t)
 	}
+	b.follow(t, "Dead letters")
+	b.reads(t, "There are no dead letters")
+	shared.breakTrigger(t, namespace)
+	harness.Eventually(t, "the dead letter is shown", func() error {
+		b.follow(t, "Dead letters")
+		if page := b.text(); !strings.Contains(page, "418 after 1 attempts") {
+			return fmt.Errorf("the page is:\n%s", page)
+		}
+		return nil
+	})
+	b.inspect(t, "dead letters")
+	b.follow(t, "3001")
+	b.reads(t, "com.example.broken", "Trigger broken", "{}", "last code 418")
+	b.inspect(t, "dead letter")
+	b.follow(t, "What happened to this event")
+	b.reads(t, "dead letter store attempt 1")
+	b.follow(t, "Dead letters")
+	b.follow(t, "3001")
+	b.follow(t, "Delete")
+	b.reads(t, "There are no dead letters")
+
 	for _, unknown := range []struct{ field, value, answer string }{
 		{"id", "none", "There is no record of this event"}, {"traceid", "x", "parameter 'traceid' must be 32"},
 	} {

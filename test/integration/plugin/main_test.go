@@ -191,6 +191,31 @@ func (s *server) shop(t testing.TB, namespace string) {
 	})
 }
 
+// breakTrigger creates the Trigger broken in a namespace of shop, without a dead letter sink, and sends the event 3001, which its subscriber refuses.
+func (s *server) breakTrigger(t testing.TB, namespace string) {
+	t.Helper()
+	sink := harness.NewSink(t).At("/broken")
+	sink.AnswerCode(http.StatusTeapot)
+	triggers := s.Knative.EventingV1().Triggers(namespace)
+	_, err := triggers.Create(t.Context(), &eventingv1.Trigger{ObjectMeta: metav1.ObjectMeta{Name: "broken"}, Spec: eventingv1.TriggerSpec{
+		Broker: "orders", Filter: &eventingv1.TriggerFilter{Attributes: map[string]string{"type": "com.example.broken"}}, Subscriber: duckv1.Destination{URI: sink.URL},
+	}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the Trigger broken is ready", func() error {
+		trigger, err := triggers.Get(t.Context(), "broken", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if ready := trigger.Status.Conditions.Get(duckv1.ConditionReady); ready == nil || ready.Status != corev1.ConditionTrue {
+			return fmt.Errorf("the condition is %+v", ready)
+		}
+		return nil
+	})
+	s.send(t, namespace, "3001", "com.example.broken")
+}
+
 // send sends an event to the Broker orders.
 func (s *server) send(t testing.TB, namespace, id, kind string) {
 	t.Helper()
