@@ -59,6 +59,7 @@ type Console struct {
 	core      kubernetes.Interface
 	templates *template.Template
 	secret    string
+	samples   samples
 	// live limits the number of pages with updates.
 	live chan struct{}
 }

@@ -3,11 +3,14 @@ package console
 import (
 	"context"
 	"net/http"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/inspect"
 )
 
-// graphPage shows which objects events pass.
+// graphPage shows which objects events pass, and how many.
 type graphPage struct {
 	Namespace string
 	// Trees have a tree for each Broker and Channel, and each Service that no event reaches.
@@ -23,5 +26,50 @@ func (c *Console) graph(ctx context.Context, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &graphPage{Namespace: namespace, Trees: g.Trees(namespace, false), Incomplete: g.Incomplete}, nil
+	p := &graphPage{Namespace: namespace, Trees: g.Trees(namespace, false), Incomplete: g.Incomplete}
+	rates, missing := c.samples.rates(ctx, c.read)
+	if missing != "" {
+		p.Incomplete = append(p.Incomplete, missing)
+	}
+	if rates != nil {
+		for _, tree := range p.Trees {
+			measure(tree, rates)
+		}
+	}
+	return p, nil
+}
+
+// measure adds rates to the lines of Brokers, Channels, their consumers and Services. Brokers and Channels that are destinations have lines of their own.
+func measure(n *inspect.Node, rates *inspect.Interval) {
+	if o := n.Object; o != nil {
+		switch o.Kind {
+		case "Broker", "Channel", "Trigger", "Subscription":
+			n.Text += " · " + rates.Events(o.Kind, o.Namespace, o.Name).String()
+		case "Service":
+			load := rates.Requests(o.Namespace, o.Name)
+			n.Text += " · " + inspect.Number(*load.RequestsPerSecond) + " requests/s"
+			if *load.FailuresPerSecond > 0 {
+				n.Text += ", " + inspect.Number(*load.FailuresPerSecond) + " failures/s"
+			}
+		}
+	}
+	for _, child := range n.Children {
+		if !child.Reference || child.Object.Kind == "Service" {
+			measure(child, rates)
+		}
+	}
+}
+
+// read reads the metrics of the server. missing is why there are none.
+func (c *Console) read(ctx context.Context) (sample *inspect.Sample, missing string) {
+	sample, err := inspect.Metrics(ctx, c.knative, time.Now)
+	switch {
+	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
+		return nil, "rates need the permission to get the nonResourceURL /metrics"
+	case err != nil:
+		return nil, "rates: " + explain(err)
+	case sample.Empty():
+		return nil, "rates: /metrics at this address is the host cluster's, without the metrics of this server's replicas"
+	}
+	return sample, ""
 }

@@ -66,11 +66,18 @@ func (c *Console) updates(p *page) http.Handler {
 			return
 		}
 		changed := c.watch(r.Context(), p.watches, r.PathValue("namespace"))
+		var passed <-chan time.Time
+		if p.rated {
+			ticker := time.NewTicker(sampleInterval)
+			defer ticker.Stop()
+			passed = ticker.C
+		}
 		last := ""
 		for {
 			select {
 			case <-r.Context().Done():
 				return
+			case <-passed:
 			case <-changed:
 			}
 			// More changes usually follow at once.

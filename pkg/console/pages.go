@@ -29,12 +29,14 @@ type page struct {
 	load func(ctx context.Context, r *http.Request) (any, error)
 	// watches are the kinds whose changes change the page.
 	watches []watched
+	// rated is true if the page shows rates, which change all the time.
+	rated bool
 }
 
 // pages returns the pages by the pattern of their paths.
 func (c *Console) pages() map[string]*page {
 	return map[string]*page{
-		"/namespaces/{namespace}":                        {Title: "Event flow", Template: "graph", load: c.graph, watches: eventingKinds},
+		"/namespaces/{namespace}":                        {Title: "Event flow", Template: "graph", load: c.graph, watches: eventingKinds, rated: true},
 		"/namespaces/{namespace}/services":               {Title: "Services", Template: "services", load: c.services, watches: servingKinds},
 		"/namespaces/{namespace}/services/{name}":        {Title: "Service", Template: "service", load: c.service, watches: servingKinds},
 		"/namespaces/{namespace}/deadletters":            {Title: "Dead letters", Template: "deadletters", load: c.deadLetters},

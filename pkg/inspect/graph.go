@@ -361,7 +361,7 @@ var wayLabels = map[string]string{AsSubscriber: "-> ", AsReply: "reply -> ", AsD
 
 func (t *graphTree) leaf(label string, n *GraphNode) *Node {
 	if n.URI != "" {
-		return &Node{Text: label + n.URI, Object: n}
+		return &Node{Text: label + n.URI, Object: n, Reference: label != ""}
 	}
 	name := n.Name
 	if t.wide || n.Namespace != t.namespace {
@@ -390,7 +390,7 @@ func (t *graphTree) leaf(label string, n *GraphNode) *Node {
 			text += ": " + n.Message
 		}
 	}
-	return &Node{Text: text, Object: n}
+	return &Node{Text: text, Object: n, Reference: label != ""}
 }
 
 // dotColors are the colors of nodes by readiness.

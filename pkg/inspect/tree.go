@@ -9,8 +9,9 @@ import (
 type Node struct {
 	Text     string
 	Children []*Node
-	// Object is the object of a line of a Graph, nil for others.
-	Object *GraphNode
+	// Object is the object of a line of a Graph, nil for others. Reference is true for a destination: the object may be in other lines too.
+	Object    *GraphNode
+	Reference bool
 }
 
 // add adds a child and returns it.

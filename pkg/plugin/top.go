@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -80,21 +79,18 @@ type top struct {
 // measurements are the load of objects of a kind. Rates are per second.
 type measurements struct {
 	// RatesMissing is why rates and latencies are missing. Empty if they are known.
-	RatesMissing string        `json:"ratesMissing,omitempty"`
-	Services     []serviceLoad `json:"services,omitempty"`
-	Events       []eventLoad   `json:"events,omitempty"`
+	RatesMissing string              `json:"ratesMissing,omitempty"`
+	Services     []serviceLoad       `json:"services,omitempty"`
+	Events       []inspect.EventLoad `json:"events,omitempty"`
 }
 
 // serviceLoad is the load of a Service.
 type serviceLoad struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	// RequestsPerSecond and FailuresPerSecond (responses with a code of 500 or more, or none) are nil if rates are missing.
-	RequestsPerSecond *float64 `json:"requestsPerSecond,omitempty"`
-	FailuresPerSecond *float64 `json:"failuresPerSecond,omitempty"`
-	// LatencyMilliseconds is the mean time until the end of a response. It is nil if rates are missing, and without responses.
-	LatencyMilliseconds *float64       `json:"latencyMilliseconds,omitempty"`
-	Revisions           []revisionLoad `json:"revisions,omitempty"`
+	// RequestLoad is empty if rates are missing.
+	inspect.RequestLoad
+	Revisions []revisionLoad `json:"revisions,omitempty"`
 }
 
 // revisionLoad is the load of a Revision with traffic.
@@ -108,20 +104,6 @@ type revisionLoad struct {
 	Waiting int64  `json:"waiting"`
 	// Unknown is why the load is unknown.
 	Unknown string `json:"unknown,omitempty"`
-}
-
-// eventLoad is the load of a Broker or Channel, or of a Trigger or Subscription.
-type eventLoad struct {
-	Namespace              string  `json:"namespace"`
-	Name                   string  `json:"name"`
-	AcceptedPerSecond      float64 `json:"acceptedPerSecond"`
-	MatchedPerSecond       float64 `json:"matchedPerSecond"`
-	DeliveredPerSecond     float64 `json:"deliveredPerSecond"`
-	RetriesPerSecond       float64 `json:"retriesPerSecond"`
-	DeadLetteredPerSecond  float64 `json:"deadLetteredPerSecond"`
-	DroppedPerSecond       float64 `json:"droppedPerSecond"`
-	InFlight               float64 `json:"inFlight"`
-	OldestUndeliveredInSec float64 `json:"oldestUndeliveredSeconds"`
 }
 
 // eventKinds are the kinds in the label kind of metrics.
@@ -143,11 +125,11 @@ func (t *top) run(ctx context.Context, kind *kind) error {
 			case <-t.clock.After(t.options.interval):
 			}
 		}
-		rates := &interval{from: before}
+		rates := &inspect.Interval{From: before}
 		var m *measurements
 		if !missing.is() {
-			rates.to, err = t.metrics(ctx, t.clock.Now)
-			before = rates.to
+			rates.To, err = inspect.Metrics(ctx, t.client, t.clock.Now)
+			before = rates.To
 		}
 		if err == nil {
 			m, err = t.measure(ctx, kind, rates)
@@ -174,15 +156,15 @@ type reason string
 func (r reason) is() bool { return r != "" }
 
 // sample returns the metrics of the server, or why they are missing if the kind can be measured without them.
-func (t *top) sample(ctx context.Context, kind *kind) (*sample, reason, error) {
-	found, err := t.metrics(ctx, t.clock.Now)
+func (t *top) sample(ctx context.Context, kind *kind) (*inspect.Sample, reason, error) {
+	found, err := inspect.Metrics(ctx, t.client, t.clock.Now)
 	var missing reason
 	switch {
 	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
 		missing = reason("the permission to get the nonResourceURL /metrics is required: " + err.Error())
 	case err != nil:
 		return nil, "", err
-	case len(found.families) == 0:
+	case found.Empty():
 		missing = "/metrics at this address is that of the host cluster, without the metrics of this server's replicas"
 	}
 	if missing.is() && kind != services {
@@ -192,7 +174,7 @@ func (t *top) sample(ctx context.Context, kind *kind) (*sample, reason, error) {
 }
 
 // measure returns the load of all objects of a kind.
-func (t *top) measure(ctx context.Context, kind *kind, rates *interval) (*measurements, error) {
+func (t *top) measure(ctx context.Context, kind *kind, rates *inspect.Interval) (*measurements, error) {
 	if kind == services {
 		list, err := t.client.ServingV1().Services(t.namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -210,18 +192,7 @@ func (t *top) measure(ctx context.Context, kind *kind, rates *interval) (*measur
 	}
 	m := &measurements{}
 	for _, object := range objects {
-		labels := selector{"kind": eventKinds[kind], "namespace": object.GetNamespace(), "name": object.GetName()}
-		load := eventLoad{Namespace: object.GetNamespace(), Name: object.GetName()}
-		for metric, value := range map[string]*float64{
-			"events_accepted_total": &load.AcceptedPerSecond, "events_matched_total": &load.MatchedPerSecond,
-			"events_delivered_total": &load.DeliveredPerSecond, "delivery_retries_total": &load.RetriesPerSecond,
-			"events_dead_lettered_total": &load.DeadLetteredPerSecond, "events_dropped_total": &load.DroppedPerSecond,
-		} {
-			*value = rates.rate("knative_eventing_"+metric, labels)
-		}
-		load.InFlight, _ = rates.to.sum("knative_eventing_deliveries_in_flight", labels)
-		load.OldestUndeliveredInSec, _ = rates.to.sum("knative_eventing_oldest_undelivered_event_seconds", labels)
-		m.Events = append(m.Events, load)
+		m.Events = append(m.Events, rates.Events(eventKinds[kind], object.GetNamespace(), object.GetName()))
 	}
 	return m, nil
 }
@@ -229,7 +200,7 @@ func (t *top) measure(ctx context.Context, kind *kind, rates *interval) (*measur
 // explanationsAtOnce bounds the concurrent requests of a command.
 const explanationsAtOnce = 8
 
-func (t *top) services(ctx context.Context, all []servingv1.Service, rates *interval) (*measurements, error) {
+func (t *top) services(ctx context.Context, all []servingv1.Service, rates *inspect.Interval) (*measurements, error) {
 	m := &measurements{Services: make([]serviceLoad, len(all))}
 	asking, ctx := errgroup.WithContext(ctx)
 	asking.SetLimit(explanationsAtOnce)
@@ -237,8 +208,8 @@ func (t *top) services(ctx context.Context, all []servingv1.Service, rates *inte
 		service := &all[i]
 		load := &m.Services[i]
 		load.Namespace, load.Name = service.Namespace, service.Name
-		if rates.to != nil {
-			load.measure(rates)
+		if rates.To != nil {
+			load.RequestLoad = rates.Requests(service.Namespace, service.Name)
 		}
 		names := inspect.Routed(service)
 		load.Revisions = make([]revisionLoad, len(names))
@@ -262,37 +233,6 @@ func (t *top) services(ctx context.Context, all []servingv1.Service, rates *inte
 		}
 	}
 	return m, asking.Wait()
-}
-
-// measure sets rates and latency.
-func (l *serviceLoad) measure(rates *interval) {
-	labels := selector{"namespace": l.Namespace, "service": l.Name}
-	requests := rates.rate("knative_gateway_requests_total", labels)
-	failures := 0.0
-	for _, code := range failureCodes(rates.to) {
-		failures += rates.rate("knative_gateway_requests_total", selector{"namespace": l.Namespace, "service": l.Name, "code": code})
-	}
-	l.RequestsPerSecond, l.FailuresPerSecond = &requests, &failures
-	if mean, ok := rates.mean("knative_gateway_request_duration_seconds", labels); ok {
-		mean *= 1000
-		l.LatencyMilliseconds = &mean
-	}
-}
-
-// failureCodes returns the status codes of failures in a sample.
-func failureCodes(s *sample) (codes []string) {
-	seen := map[string]bool{}
-	for _, m := range s.families["knative_gateway_requests_total"].GetMetric() {
-		for _, label := range m.GetLabel() {
-			code, err := strconv.Atoi(label.GetValue())
-			if label.GetName() != "code" || err != nil || seen[label.GetValue()] || (code != 0 && code < 500) {
-				continue
-			}
-			seen[label.GetValue()] = true
-			codes = append(codes, label.GetValue())
-		}
-	}
-	return codes
 }
 
 // print prints measurements. Tables of a watched command follow each other with an empty line between.
@@ -338,10 +278,10 @@ func (m *measurements) rows(kind *kind, namespaces, wide bool) (rows [][]string)
 		e := &m.Events[i]
 		row := cells(e.Namespace, e.Name)
 		if consumer {
-			row = append(row, number(e.MatchedPerSecond), number(e.DeliveredPerSecond), number(e.RetriesPerSecond), number(e.DeadLetteredPerSecond), number(e.DroppedPerSecond),
-				number(e.InFlight))
+			row = append(row, inspect.Number(e.MatchedPerSecond), inspect.Number(e.DeliveredPerSecond), inspect.Number(e.RetriesPerSecond), inspect.Number(e.DeadLetteredPerSecond), inspect.Number(e.DroppedPerSecond),
+				inspect.Number(e.InFlight))
 		} else {
-			row = append(row, number(e.AcceptedPerSecond), number(e.MatchedPerSecond))
+			row = append(row, inspect.Number(e.AcceptedPerSecond), inspect.Number(e.MatchedPerSecond))
 		}
 		rows = append(rows, append(row, (time.Duration(e.OldestUndeliveredInSec*1000)*time.Millisecond).Round(100*time.Millisecond).String()))
 	}
@@ -352,7 +292,7 @@ func (m *measurements) rows(kind *kind, namespaces, wide bool) (rows [][]string)
 func (l *serviceLoad) rows(cells func(namespace, name string) []string, wide bool) (rows [][]string) {
 	latency := "-"
 	if l.LatencyMilliseconds != nil {
-		latency = number(*l.LatencyMilliseconds) + "ms"
+		latency = inspect.Number(*l.LatencyMilliseconds) + "ms"
 	}
 	row := append(cells(l.Namespace, l.Name), optional(l.RequestsPerSecond), optional(l.FailuresPerSecond), latency)
 	if !wide {
@@ -400,12 +340,9 @@ func (r *revisionLoad) cells() []string {
 	return []string{fmt.Sprintf("%d/%d", r.Ready, r.Desired), r.Average + " " + r.Metric, fmt.Sprint(r.Waiting)}
 }
 
-// number returns a number with at most one decimal place.
-func number(v float64) string { return strconv.FormatFloat(float64(int64(v*10+0.5))/10, 'f', -1, 64) }
-
 func optional(v *float64) string {
 	if v == nil {
 		return "-"
 	}
-	return number(*v)
+	return inspect.Number(*v)
 }

@@ -224,6 +224,8 @@ func TestConsole(t *testing.T) {
 	b := newBrowser(t, p)
 	b.reads(t, "Event flow", "Broker orders: ready", "Trigger failing", "Channel mails: ready", "Live")
 	b.inspect(t, "flow")
+	// The second sample of the metrics comes while the page is open.
+	b.reads(t, "Trigger hello [type=com.example.order]: ready · no events", "Service hello: ready · 0 requests/s")
 	// A change is shown without a reload.
 	p.Must(t, "", "delete", "trigger", "refunds")
 	harness.Eventually(t, "the deleted Trigger vanishes", func() error {

@@ -1,4 +1,4 @@
-package plugin
+package inspect
 
 import (
 	"context"
@@ -12,17 +12,19 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned"
 )
 
-// sample is the metrics of a server at a time.
-type sample struct {
+// Sample is the metrics of a server at a time.
+type Sample struct {
 	at       time.Time
 	families map[string]*dto.MetricFamily
 }
 
-// metrics reads /metrics. It fails with Forbidden without the permission.
-func (s *session) metrics(ctx context.Context, now func() time.Time) (*sample, error) {
-	stream, err := s.client.Discovery().RESTClient().Get().AbsPath("/metrics").Stream(ctx)
+// Metrics reads /metrics. It fails with Forbidden without the permission to get this nonResourceURL.
+func Metrics(ctx context.Context, client versioned.Interface, now func() time.Time) (*Sample, error) {
+	stream, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").Stream(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -30,21 +32,21 @@ func (s *session) metrics(ctx context.Context, now func() time.Time) (*sample, e
 	return parseSample(stream, now())
 }
 
-func parseSample(from io.Reader, at time.Time) (*sample, error) {
+func parseSample(from io.Reader, at time.Time) (*Sample, error) {
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	families, err := parser.TextToMetricFamilies(from)
 	if err != nil {
 		return nil, fmt.Errorf("parse /metrics: %w", err)
 	}
 	maps.DeleteFunc(families, func(name string, _ *dto.MetricFamily) bool { return !strings.HasPrefix(name, "knative_") })
-	return &sample{at: at, families: families}, nil
+	return &Sample{at: at, families: families}, nil
 }
 
 // selector selects the series with these labels.
 type selector map[string]string
 
 // sum returns the sum of the values of a metric over the selected series, and its number of observations for a histogram.
-func (s *sample) sum(name string, labels selector) (total, count float64) {
+func (s *Sample) sum(name string, labels selector) (total, count float64) {
 	for _, m := range s.families[name].GetMetric() {
 		if !labels.match(m.GetLabel()) {
 			continue
@@ -73,14 +75,17 @@ func (s selector) match(labels []*dto.LabelPair) bool {
 	return true
 }
 
-// interval is two samples of which rates are computed.
-type interval struct{ from, to *sample }
+// Empty reports whether there are no metrics of this server: behind a host cluster, /metrics is that of the host.
+func (s *Sample) Empty() bool { return len(s.families) == 0 }
+
+// Interval is two samples of which rates are computed.
+type Interval struct{ From, To *Sample }
 
 // rate returns the increase of a counter per second. A counter that has been reset increases from zero.
-func (i *interval) rate(name string, labels selector) float64 {
-	before, _ := i.from.sum(name, labels)
-	after, _ := i.to.sum(name, labels)
-	return perSecond(before, after, i.to.at.Sub(i.from.at))
+func (i *Interval) rate(name string, labels selector) float64 {
+	before, _ := i.From.sum(name, labels)
+	after, _ := i.To.sum(name, labels)
+	return perSecond(before, after, i.To.at.Sub(i.From.at))
 }
 
 func perSecond(before, after float64, elapsed time.Duration) float64 {
@@ -94,9 +99,9 @@ func perSecond(before, after float64, elapsed time.Duration) float64 {
 }
 
 // mean returns the mean of the observations of a histogram, and false without observations.
-func (i *interval) mean(name string, labels selector) (mean float64, ok bool) {
-	sumBefore, countBefore := i.from.sum(name, labels)
-	sumAfter, countAfter := i.to.sum(name, labels)
+func (i *Interval) mean(name string, labels selector) (mean float64, ok bool) {
+	sumBefore, countBefore := i.From.sum(name, labels)
+	sumAfter, countAfter := i.To.sum(name, labels)
 	if countAfter < countBefore {
 		sumBefore, countBefore = 0, 0
 	}
