@@ -23,7 +23,7 @@ func TestSamples(t *testing.T) {
 		var s samples
 		expect := func(what string, wait time.Duration, wantReads int, wantRates bool, wantMissing string) {
 			t.Helper()
-			time.Sleep(wait)
+			time.Sleep(wait) //nolint:forbidigo // the time of synctest
 			if rates, why := s.rates(t.Context(), read); reads != wantReads || (rates != nil) != wantRates || why != wantMissing {
 				t.Errorf("%s: %d reads, rates %v, missing %q", what, reads, rates != nil, why)
 			}

@@ -67,7 +67,7 @@ func (o *tailOptions) run(ctx context.Context, e *environment, broker string) er
 	defer stream.Close()
 	err = inspect.EachLine(stream, func(line []byte) error { return o.print(e, line) })
 	if ctx.Err() != nil {
-		return nil //nolint:nilerr // the user has ended it
+		return nil
 	}
 	return err
 }
