@@ -248,7 +248,8 @@ func (w *workload) deployEventing(t *testing.T) {
 		{"delivered", "/", "order", nil}, {"dead", "/fails", "order", dead}, {"drops", "/fails", "order", once()}, {"late", "/hangs", "late", nil},
 	} {
 		create(triggers.Create(t.Context(), &eventingv1.Trigger{
-			ObjectMeta: metav1.ObjectMeta{Name: trigger.name},
+			// Events without a dead letter sink are dropped.
+			ObjectMeta: metav1.ObjectMeta{Name: trigger.name, Annotations: map[string]string{duckv1.DeadLetterStoreAnnotationKey: duckv1.DeadLetterStoreDisabled}},
 			Spec: eventingv1.TriggerSpec{
 				Broker: "orders", Filter: &eventingv1.TriggerFilter{Attributes: map[string]string{"type": trigger.kind}},
 				Subscriber: duckv1.Destination{URI: sink.At(trigger.path).URL}, Delivery: trigger.delivery,
