@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/klog/v2"
+
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/proxy"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
@@ -62,6 +64,7 @@ func (g *Remote) ServeService(w http.ResponseWriter, r *http.Request, service ro
 			case errors.Is(err, errNoGateway) || peer.IsUnreachable(err):
 				proxy.Reject(w, noGateway)
 			case r.Context().Err() == nil:
+				klog.FromContext(r.Context()).Info("Failed to forward a request to a gateway", "service", service.String(), "reason", err.Error())
 				w.WriteHeader(http.StatusBadGateway)
 			}
 		},
