@@ -454,3 +454,44 @@ func TestRemote(t *testing.T) {
 		t.Errorf("%d reviews, want none", n)
 	}
 }
+
+// failing fails the first requests after they were sent.
+type failing struct {
+	requests, failures int
+}
+
+// RoundTrip implements http.RoundTripper.
+func (f *failing) RoundTrip(r *http.Request) (*http.Response, error) {
+	if f.requests++; f.requests <= f.failures {
+		return nil, &net.OpError{Op: "remote error", Err: errors.New("tls: unknown certificate authority")}
+	}
+	return &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: r}, nil
+}
+
+// TestRemoteRepeats tries another gateway after a failure if the request may have been received, unless that could change something twice.
+func TestRemoteRepeats(t *testing.T) {
+	members := membership.NewView(membership.NewSet("api"))
+	members.Set(membership.NewSet("api", membership.Member{Name: "g-0", Address: "192.0.2.1:8444"}, membership.Member{Name: "g-1", Address: "192.0.2.2:8444"}))
+	for _, test := range []struct {
+		method, body    string
+		failures        int
+		code, forwarded int
+	}{
+		{http.MethodGet, "", 1, http.StatusOK, 2},
+		{http.MethodHead, "", 1, http.StatusOK, 2},
+		{http.MethodGet, "", 2, http.StatusBadGateway, 2},
+		{http.MethodGet, "body", 1, http.StatusBadGateway, 1},
+		{http.MethodPost, "", 1, http.StatusBadGateway, 1},
+	} {
+		f := &failing{failures: test.failures}
+		w := httptest.NewRecorder()
+		var body io.Reader = http.NoBody
+		if test.body != "" {
+			body = strings.NewReader(test.body)
+		}
+		(&Remote{Gateways: members, Forward: f}).ServeService(w, httptest.NewRequestWithContext(t.Context(), test.method, "/", body), key("app"), "jane")
+		if w.Code != test.code || f.requests != test.forwarded {
+			t.Errorf("%+v: %d after %d requests", test, w.Code, f.requests)
+		}
+	}
+}

@@ -72,7 +72,9 @@ func (g *Remote) ServeService(w http.ResponseWriter, r *http.Request, service ro
 	forward.ServeHTTP(proxy.InterimWriter(w, r), r)
 }
 
-// RoundTrip sends a request to any gateway, and tries another one if nothing was sent. It implements http.RoundTripper.
+// RoundTrip sends a request to any gateway, and tries another one if nothing was sent, or if a request without a body that changes nothing has
+// no response: a gateway that does not know the certificate of this replica yet ends the connection after the request was sent. It implements
+// http.RoundTripper.
 func (g *Remote) RoundTrip(r *http.Request) (*http.Response, error) {
 	members := slices.Clone(g.Gateways.Current().Members())
 	rand.Shuffle(len(members), func(i, j int) { members[i], members[j] = members[j], members[i] })
@@ -87,11 +89,20 @@ func (g *Remote) RoundTrip(r *http.Request) (*http.Response, error) {
 			out.Body = io.NopCloser(r.Body)
 		}
 		var res *http.Response
-		if res, err = g.Forward.RoundTrip(out); err == nil || !peer.IsUnreachable(err) {
+		if res, err = g.Forward.RoundTrip(out); err == nil || r.Context().Err() != nil || !peer.IsUnreachable(err) && !repeatable(r) {
 			return res, err
 		}
 	}
 	return nil, err
+}
+
+// repeatable reports whether a request may be sent again although it may have been received (RFC 9110 9.2.1).
+func repeatable(r *http.Request) bool {
+	switch r.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return r.Body == nil || r.Body == http.NoBody
+	}
+	return false
 }
 
 // ServiceHandler serves the requests of a Remote below "/services". The caller authenticates the clients, which have authorized the users.
