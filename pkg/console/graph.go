@@ -5,8 +5,6 @@ import (
 	"net/http"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"github.com/knative-apiserver/knative-apiserver/pkg/inspect"
 )
 
@@ -63,13 +61,12 @@ func measure(n *inspect.Node, rates *inspect.Interval) {
 // read reads the metrics of the server. missing is why there are none.
 func (c *Console) read(ctx context.Context) (sample *inspect.Sample, missing string) {
 	sample, err := inspect.Metrics(ctx, c.knative, time.Now)
+	missing, err = inspect.Missing(sample, err)
 	switch {
-	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
-		return nil, "rates need the permission to get the nonResourceURL /metrics"
 	case err != nil:
 		return nil, "rates: " + explain(err)
-	case sample.Empty():
-		return nil, "rates: /metrics at this address is the host cluster's, without the metrics of this server's replicas"
+	case missing != "":
+		return nil, "rates: " + missing
 	}
 	return sample, ""
 }

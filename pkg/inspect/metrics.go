@@ -12,6 +12,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned"
 )
@@ -75,8 +76,18 @@ func (s selector) match(labels []*dto.LabelPair) bool {
 	return true
 }
 
-// Empty reports whether there are no metrics of this server: behind a host cluster, /metrics is that of the host.
-func (s *Sample) Empty() bool { return len(s.families) == 0 }
+// Missing returns why the result of Metrics has no metrics of this server, which is empty if it has them. Other failures remain errors.
+func Missing(s *Sample, err error) (reason string, _ error) {
+	switch {
+	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
+		return "the permission to get the nonResourceURL /metrics is required: " + err.Error(), nil
+	case err != nil:
+		return "", err
+	case len(s.families) == 0:
+		return "/metrics at this address belongs to the host cluster, without the metrics of this server's replicas", nil
+	}
+	return "", nil
+}
 
 // Interval is two samples of which rates are computed.
 type Interval struct{ From, To *Sample }

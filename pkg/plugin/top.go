@@ -158,15 +158,11 @@ func (r reason) is() bool { return r != "" }
 // sample returns the metrics of the server, or why they are missing if the kind can be measured without them.
 func (t *top) sample(ctx context.Context, kind *kind) (*inspect.Sample, reason, error) {
 	found, err := inspect.Metrics(ctx, t.client, t.clock.Now)
-	var missing reason
-	switch {
-	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
-		missing = reason("the permission to get the nonResourceURL /metrics is required: " + err.Error())
-	case err != nil:
+	why, err := inspect.Missing(found, err)
+	if err != nil {
 		return nil, "", err
-	case found.Empty():
-		missing = "/metrics at this address is that of the host cluster, without the metrics of this server's replicas"
 	}
+	missing := reason(why)
 	if missing.is() && kind != services {
 		return nil, "", errors.New(string(missing))
 	}
