@@ -104,7 +104,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestStream checks that an event is what was sent, whatever ends its lines.
+// TestStream checks that an event arrives as it was sent, whichever characters end its lines.
 func TestStream(t *testing.T) {
 	w := httptest.NewRecorder()
 	s, err := newStream(w)

@@ -270,7 +270,7 @@ func TestContinue(t *testing.T) {
 	}
 }
 
-// TestDeleteAll deletes what is selected.
+// TestDeleteAll deletes the selected dead letters.
 func TestDeleteAll(t *testing.T) {
 	f := newFixture(t)
 	for i := range 30 {

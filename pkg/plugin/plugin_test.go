@@ -14,7 +14,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/inspect"
 )
 
-// TestBadArguments are rejected with an error that names what is allowed, before any request.
+// TestBadArguments are rejected with an error that names the valid values, before any request.
 func TestBadArguments(t *testing.T) {
 	t.Setenv("KUBECONFIG", t.TempDir()+"/none")
 	for args, want := range map[string]string{

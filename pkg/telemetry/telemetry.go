@@ -124,7 +124,7 @@ func (t *Telemetry) retire(stop func(context.Context)) {
 	})
 }
 
-// Stop exports what is left, and ends all exports. It takes at most flushTimeout.
+// Stop exports the remaining spans and metrics, and ends all exports. It takes at most flushTimeout.
 func (t *Telemetry) Stop() {
 	t.mu.Lock()
 	t.stopped = true

@@ -119,7 +119,7 @@ func TestTraces(t *testing.T) {
 			f := newFixture(t, file)
 			f.Apply(test.of(r))
 			id := f.span("one")
-			// Stop exports what is left.
+			// Stop exports the rest.
 			f.Stop()
 			got, found := r.Span(id, "one")
 			if !found || r.Requests(test.kind) == 0 {

@@ -23,7 +23,7 @@ var failure = Failure{
 	Accepted: time.Unix(1, 2).UTC(), Failed: time.Unix(3, 4).UTC(),
 }
 
-// TestReport returns what was reported, and nothing of the report to the endpoint.
+// TestReport returns the event and the failure of a report, and no attribute of the report remains.
 func TestReport(t *testing.T) {
 	e := newEvent("1", []byte("data"))
 	got, f, found := Reported(Report(e, failure))
@@ -61,7 +61,7 @@ func TestSent(t *testing.T) {
 	}
 }
 
-// TestEncode reads what was written, and rejects everything else without a panic.
+// TestEncode decodes an encoded dead letter, and rejects everything else without a panic.
 func TestEncode(t *testing.T) {
 	l := Letter{
 		Failure: failure, Consumer: eventing.Key{Kind: eventing.Trigger, Namespace: "ns", Name: "t"},

@@ -34,7 +34,7 @@ const (
 	overhead = 128
 	// sweepInterval is the time between sweeps without many additions, sweepPause the minimum.
 	sweepInterval, sweepPause = 30 * time.Second, time.Second
-	// maxRounds bounds the purges of one eviction: each frees what is left to free if all dead letters have the same size.
+	// maxRounds bounds the purges of one eviction: each frees the rest if all dead letters have the same size.
 	maxRounds = 32
 )
 

@@ -34,7 +34,7 @@ func cesql(t *testing.T, expression string) *filter.Filter {
 	return compiled
 }
 
-// open opens a tail that is read until the test ends, and returns it with a function that returns what was read.
+// open opens a tail that is read until the test ends, and returns it with a function that returns the text read so far.
 func open(t *testing.T, h *Hub, options Options) (*Tail, func() string) {
 	t.Helper()
 	opened, err := h.Open(orders, options)

@@ -13,7 +13,7 @@ import (
 // maxRecentBlocks bounds the blocks that Recent reads.
 const maxRecentBlocks = 8
 
-// Recent returns acceptances of a stream, the newest first, at most max. It reads only what is cheap: the last blocks of the segment that is
+// Recent returns acceptances of a stream, the newest first, at most max. It reads only the last blocks of the segment that is
 // being written, of this replica. It does not wait for records in the queue, so the acceptances of the last moments may be missing.
 func (s *Store) Recent(ctx context.Context, stream eventing.Key, uid types.UID, max int) (recent []Record) {
 	if s == nil {
