@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"golang.org/x/sync/semaphore"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
@@ -24,6 +25,8 @@ const (
 	// DefaultMaxBytes bounds the dead letters of a namespace.
 	DefaultMaxBytes = 128 << 20
 
+	// maxAdding bounds the bytes of dead letters that are added at the same time: until they are durable, several copies of each are in memory.
+	maxAdding = 8 << 20
 	// idPrefix precedes the namespace in the ID of its retained stream.
 	idPrefix = "dead-letters-"
 	// roomParts is the divisor of a limit that yields what an eviction frees, and what may exceed the limit meanwhile.
@@ -65,6 +68,8 @@ type Store struct {
 	metrics
 
 	options Options
+	// adding has the bytes of additions in progress.
+	adding *semaphore.Weighted
 	// namespaces has a *namespace for each namespace that has had dead letters.
 	namespaces sync.Map
 	// added is the number of bytes added by this process since the last sweep; crowded receives a value when they are many.
@@ -91,7 +96,7 @@ func NewStore(o Options) *Store {
 	if o.MaxTotalBytes == 0 {
 		o.MaxTotalBytes = max(o.Log.Limit()/totalParts, o.MaxBytes)
 	}
-	s := &Store{options: o, crowded: make(chan struct{}, 1), unused: sets.New[string]()}
+	s := &Store{options: o, adding: semaphore.NewWeighted(maxAdding), crowded: make(chan struct{}, 1), unused: sets.New[string]()}
 	s.metrics.store = s
 	return s
 }
@@ -116,9 +121,14 @@ func (s *Store) namespace(name string) (*namespace, error) {
 	return found.(*namespace), nil
 }
 
-// Add returns nil when a dead letter is durable. If its namespace is full, the oldest are evicted. An error wraps an error of the event
+// Add returns nil when a dead letter is durable. It waits for others while many bytes are being added. If its namespace is full, the oldest are evicted. An error wraps an error of the event
 // log: eventlog.ErrTooLarge if it can never be stored, eventlog.ErrFull if the disk is full without any dead letters of the namespace.
 func (s *Store) Add(ctx context.Context, l *Letter) error {
+	adding := int64(min(l.Event.Size(), maxAdding))
+	if err := s.adding.Acquire(ctx, adding); err != nil {
+		return err
+	}
+	defer s.adding.Release(adding)
 	data, err := l.encode()
 	if err != nil {
 		return err

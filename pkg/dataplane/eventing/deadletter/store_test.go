@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	runtimemetrics "runtime/metrics"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr/testr"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	basemetrics "k8s.io/component-base/metrics"
@@ -74,13 +77,17 @@ func newFixture(t *testing.T, dir string, change func(*Options)) *fixture {
 func (f *fixture) add(namespace, consumer string, size int, ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
-		l := &Letter{
-			Failure: failure, Consumer: eventing.Key{Kind: eventing.Trigger, Namespace: namespace, Name: consumer}, ConsumerUID: types.UID(consumer),
-			Stream: eventing.Key{Kind: eventing.Broker, Namespace: namespace, Name: "b"}, Event: newEvent(id, bytes.Repeat([]byte("x"), size)),
-		}
-		if err := f.Add(f.t.Context(), l); err != nil {
+		if err := f.Add(f.t.Context(), letter(namespace, consumer, id, size)); err != nil {
 			f.t.Fatal(err)
 		}
+	}
+}
+
+// letter returns a dead letter of a consumer with an event of a size.
+func letter(namespace, consumer, id string, size int) *Letter {
+	return &Letter{
+		Failure: failure, Consumer: eventing.Key{Kind: eventing.Trigger, Namespace: namespace, Name: consumer}, ConsumerUID: types.UID(consumer),
+		Stream: eventing.Key{Kind: eventing.Broker, Namespace: namespace, Name: "b"}, Event: newEvent(id, bytes.Repeat([]byte("x"), size)),
 	}
 }
 
@@ -325,4 +332,44 @@ func TestLevel(t *testing.T) {
 			t.Errorf("level of %v within %d is %d, want %d", test.sizes, test.total, got, test.want)
 		}
 	}
+}
+
+// TestAddMemory adds large dead letters of several namespaces at once: the memory of those in progress is bounded.
+func TestAddMemory(t *testing.T) {
+	const namespaces, letters, size, limit = 4, 40, 1 << 20, 120 << 20
+	f := newFixture(t, t.TempDir(), func(o *Options) { o.MaxBytes = 1 << 30 })
+	l := letter("", "a", "1", size)
+	var adds errgroup.Group
+	before := liveBytes()
+	for i := range namespaces {
+		of := *l
+		of.Consumer.Namespace = fmt.Sprint("ns-", i)
+		for range letters {
+			adds.Go(func() error { return f.Add(t.Context(), &of) })
+		}
+	}
+	ended := make(chan error)
+	go func() { ended <- adds.Wait() }()
+	for most := before; ; most = max(most, liveBytes()) {
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Fatal(err)
+			}
+
+			if most > before+limit {
+				t.Errorf("the additions took %d MiB, want at most %d", (most-before)>>20, limit>>20)
+			}
+			return
+		default:
+		}
+	}
+}
+
+// liveBytes collects garbage, and returns the bytes in use on the heap.
+func liveBytes() uint64 {
+	runtime.GC()
+	sample := []runtimemetrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	runtimemetrics.Read(sample)
+	return sample[0].Value.Uint64()
 }
