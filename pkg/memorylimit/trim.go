@@ -2,6 +2,7 @@ package memorylimit
 
 import (
 	"context"
+	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
@@ -30,7 +31,14 @@ type usage struct {
 // Trim returns memory to the operating system after load has ended, until ctx is canceled. The runtime does it too, but slowly, and
 // keeps twice the heap that was in use under load. A trim collects garbage, so it waits for a calm moment.
 func Trim(ctx context.Context) {
-	trim(ctx, clock.RealClock{}, readUsage, debug.FreeOSMemory)
+	trim(ctx, clock.RealClock{}, readUsage, free)
+}
+
+// free collects all garbage, and returns it to the operating system.
+func free() {
+	// The content of a sync.Pool, such as the buffers of the event log, survives one collection.
+	runtime.GC()
+	debug.FreeOSMemory()
 }
 
 // trim implements Trim.

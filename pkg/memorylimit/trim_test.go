@@ -1,9 +1,12 @@
 package memorylimit
 
 import (
+	"bytes"
 	"context"
+	"runtime"
 	"runtime/debug"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -79,4 +82,17 @@ func TestReadUsage(t *testing.T) {
 	if after := readUsage(); after.held > grown.held-32<<20 || after.live == 0 {
 		t.Errorf("the usage is %+v after the memory was returned", after)
 	}
+}
+
+// TestFree frees a buffer in a pool.
+func TestFree(t *testing.T) {
+	free()
+	before := readUsage()
+	var pool sync.Pool
+	pool.Put(bytes.NewBuffer(make([]byte, 64<<20)))
+	free()
+	if after := readUsage(); after.held > before.held+32<<20 {
+		t.Errorf("the usage is %+v after a buffer of 64 MiB was freed, and was %+v before", after, before)
+	}
+	runtime.KeepAlive(&pool)
 }
