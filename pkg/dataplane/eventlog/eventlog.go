@@ -120,8 +120,10 @@ type Log struct {
 	streams      map[string]*Stream
 	retained     map[string]*commit.Writer
 	restoreHooks RestoreHooks
+	// retainedSizes are the sizes of the retained streams by the prefix of their IDs.
+	retainedSizes map[string]int64
 
-	// retainedBytes is the size of all retained streams.
+	// retainedBytes is the sum of retainedSizes.
 	retainedBytes atomic.Int64
 }
 
@@ -146,7 +148,7 @@ func Open(ctx context.Context, o Options) (*Log, error) {
 	}
 	l := &Log{
 		opts: o, logger: o.Logger.WithName("eventlog"), metrics: newInstruments(o.Register),
-		streams: map[string]*Stream{}, retained: map[string]*commit.Writer{},
+		streams: map[string]*Stream{}, retained: map[string]*commit.Writer{}, retainedSizes: map[string]int64{},
 	}
 	if err := l.openServer(ctx); err != nil {
 		return nil, err

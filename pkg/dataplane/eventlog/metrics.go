@@ -73,6 +73,8 @@ func (u *usage) CollectWithStability(to chan<- metrics.Metric) {
 		limit = u.log.space.Size()
 	}
 	_, used := u.log.server.Usage()
+	// Dead letters and archives have limits of their own.
+	used = max(used-u.log.retainedBytes.Load(), 0)
 	to <- metrics.NewLazyConstMetric(u.used, metrics.GaugeValue, float64(used))
 	to <- metrics.NewLazyConstMetric(u.limit, metrics.GaugeValue, float64(limit))
 }

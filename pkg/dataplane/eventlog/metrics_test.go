@@ -34,6 +34,10 @@ func TestUsageMetrics(t *testing.T) {
 	if used := value("knative_eventlog_used_bytes"); used < mib || used > mib+mib/10 {
 		t.Errorf("%v bytes are used, want 1 MiB", used)
 	}
+	l.SetRetainedBytes("kept", mib)
+	if used := value("knative_eventlog_used_bytes"); used > mib/10 {
+		t.Errorf("%v bytes are used besides retained streams, want none", used)
+	}
 }
 
 // TestNoUsageMetrics checks that there are no metrics of an external store.

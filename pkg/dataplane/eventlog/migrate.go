@@ -91,9 +91,11 @@ func (l *Log) migrateRetained(single *Log, id string) error {
 		}
 		records := make([]Record, 0, len(messages))
 		for i := range messages {
-			records = append(records, Record{Queue: messages[i].Queue, Data: messages[i].Data})
+			for _, data := range messages[i].Records {
+				records = append(records, Record{Queue: messages[i].Queue, Data: data, Alone: len(messages[i].Records) == 1})
+			}
 		}
-		if err := to.Append(l.ctx, records...); err != nil {
+		if err := to.AppendTogether(l.ctx, records...); err != nil {
 			return err
 		}
 	}

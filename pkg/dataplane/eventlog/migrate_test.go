@@ -20,6 +20,9 @@ func TestSingleBecomesCluster(t *testing.T) {
 	k, _ := start(t, s, "", ConsumeOptions{MaxSegments: 1})
 	k.collect(t, 5)
 	retain(t, retained(t, l, "kept"), "x", numbers(0, 300)...)
+	if err := retained(t, l, "together").AppendTogether(t.Context(), Record{Data: []byte("0")}, Record{Data: []byte("1")}); err != nil {
+		t.Fatal(err)
+	}
 	closed(t, l)
 
 	logs := []*Log{open(t, o[0]), open(t, o[1])}
@@ -45,6 +48,10 @@ func TestSingleBecomesCluster(t *testing.T) {
 
 	if all, _ := readAll(t, retained(t, logs[1], "kept"), "x", 100, 1<<20); len(all) < 300 || all[299] != numbers(299, 300)[0] {
 		t.Errorf("%d retained messages were moved, want 300", len(all))
+	}
+	messages, _, err := retained(t, logs[1], "together").Read(t.Context(), "", 1, 1, 1<<20)
+	if err != nil || len(messages) != 1 || len(messages[0].Records) != 2 || string(messages[0].Records[1]) != "1" {
+		t.Errorf("moved %+v, want a message of two records: %v", messages, err)
 	}
 
 	closed(t, logs[0])

@@ -37,10 +37,10 @@ type RetainedState struct {
 	// First and Last are the sequences of the first and the last message, and those between that were deleted. First is greater than Last
 	// in an empty stream.
 	First, Last uint64
-	// FirstTime is the time of the first message.
-	FirstTime time.Time
-	Messages  uint64
-	Bytes     int64
+	// FirstTime and LastTime are the times of the first and the last message.
+	FirstTime, LastTime time.Time
+	Messages            uint64
+	Bytes               int64
 }
 
 // RetainedMessage is a message of a retained stream.
@@ -51,7 +51,8 @@ type RetainedMessage struct {
 	Time time.Time
 	// Queue is the queue to which the message was appended.
 	Queue string
-	Data  []byte
+	// Records are the records in the order in which they were appended: one, unless AppendTogether stored them.
+	Records [][]byte
 }
 
 // Retained returns a retained stream, which the first Append creates. The ID consists of letters, digits, "-" and "_".
@@ -111,6 +112,12 @@ func (r *Retained) Append(ctx context.Context, records ...Record) error {
 	for i := range records {
 		records[i].Alone = true
 	}
+	return r.AppendTogether(ctx, records...)
+}
+
+// AppendTogether is like Append, except that records that are appended at about the same time to the same queue share a message, unless they
+// are Alone.
+func (r *Retained) AppendTogether(ctx context.Context, records ...Record) error {
 	w, err := r.writer(ctx)
 	if err != nil {
 		return err
@@ -135,7 +142,7 @@ func (r *Retained) State(ctx context.Context) (state RetainedState, queues map[s
 func stateOf(info *jetstream.StreamInfo) RetainedState {
 	return RetainedState{
 		ID: info.Config.Metadata[layout.RetainedKey], Created: info.Created, First: info.State.FirstSeq, Last: info.State.LastSeq,
-		FirstTime: info.State.FirstTime, Messages: info.State.Msgs, Bytes: int64(info.State.Bytes),
+		FirstTime: info.State.FirstTime, LastTime: info.State.LastTime, Messages: info.State.Msgs, Bytes: int64(info.State.Bytes),
 	}
 }
 
@@ -158,8 +165,14 @@ func (l *Log) RetainedStates(ctx context.Context, prefix string) ([]RetainedStat
 	return all, nil
 }
 
-// SetRetainedBytes sets the size of all retained streams, which the limit of the log does not include.
-func (l *Log) SetRetainedBytes(bytes int64) { l.retainedBytes.Store(bytes) }
+// SetRetainedBytes sets the size of all retained streams whose ID has a prefix, which the limit of the log does not include.
+func (l *Log) SetRetainedBytes(prefix string, bytes int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	before := l.retainedSizes[prefix]
+	l.retainedSizes[prefix] = bytes
+	l.retainedBytes.Add(bytes - before)
+}
 
 // SpaceErr returns an error that wraps ErrFull while the filesystem of the log has too little free space.
 func (l *Log) SpaceErr() error {
@@ -211,10 +224,10 @@ func (r *Retained) SequenceAt(ctx context.Context, t time.Time) (uint64, error) 
 
 func (r *Retained) message(subject string, sequence uint64, t time.Time, data []byte) (RetainedMessage, error) {
 	records, err := layout.Records(data)
-	if err != nil || len(records) != 1 {
+	if err != nil || len(records) == 0 {
 		return RetainedMessage{}, fmt.Errorf("event log: message %d of stream '%s' is damaged: %w", sequence, r.id, errors.Join(err, ErrNotFound))
 	}
-	return RetainedMessage{Sequence: sequence, Time: t, Queue: r.names.Queue(subject), Data: records[0]}, nil
+	return RetainedMessage{Sequence: sequence, Time: t, Queue: r.names.Queue(subject), Records: records}, nil
 }
 
 // Read returns at most count messages from a sequence on, in their order, of one queue, or of all queues if it is empty. It stops at

@@ -1,6 +1,7 @@
 package eventlog
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -36,7 +37,7 @@ func readAll(t testing.TB, r *Retained, queue string, count, bytes int) (all []s
 			t.Fatal(err)
 		}
 		for _, m := range messages {
-			all = append(all, string(m.Data))
+			all = append(all, string(m.Records[0]))
 		}
 		next = following
 	}
@@ -78,7 +79,7 @@ func TestRetained(t *testing.T) {
 	if _, err := r.SequenceAt(t.Context(), time.Now().Add(time.Hour)); !errors.Is(err, ErrNotFound) {
 		t.Errorf("a message of the future: %v", err)
 	}
-	if m, err := r.Get(t.Context(), 3); err != nil || string(m.Data) != "2" || m.Queue != "y" || m.Time.Before(between) {
+	if m, err := r.Get(t.Context(), 3); err != nil || string(m.Records[0]) != "2" || m.Queue != "y" || m.Time.Before(between) {
 		t.Errorf("got %+v: %v", m, err)
 	}
 	if err := r.Delete(t.Context(), 3); err != nil {
@@ -126,6 +127,34 @@ func TestRetained(t *testing.T) {
 	}
 }
 
+// TestRetainedTogether stores records of one append, and of concurrent ones, in common messages, in their order, except for a record that is
+// alone. The sizes of several users add up.
+func TestRetainedTogether(t *testing.T) {
+	t.Parallel()
+	l := open(t, Options{Dir: t.TempDir()})
+	r := retained(t, l, "kept")
+	if err := r.AppendTogether(t.Context(), Record{Data: []byte("0")}, Record{Data: []byte("1")}, Record{Data: []byte("2"), Alone: true}, Record{Data: []byte("3")}); err != nil {
+		t.Fatal(err)
+	}
+	messages, next, err := r.Read(t.Context(), "", 1, 10, 1<<20)
+	if err != nil || next != 0 {
+		t.Fatalf("next is %d: %v", next, err)
+	}
+	var all []string
+	for _, m := range messages {
+		all = append(all, string(bytes.Join(m.Records, []byte("+"))))
+	}
+	if !slices.Equal(all, []string{"0+1", "2", "3"}) {
+		t.Errorf("messages %q", all)
+	}
+	l.SetRetainedBytes("a", 10)
+	l.SetRetainedBytes("b", 5)
+	l.SetRetainedBytes("a", 2)
+	if got := l.retainedBytes.Load(); got != 7 {
+		t.Errorf("%d bytes are retained, want 7", got)
+	}
+}
+
 // TestRetainedReplicas reads on every replica what one of them appended, also after the loss of that one.
 func TestRetainedReplicas(t *testing.T) {
 	t.Parallel()
@@ -144,7 +173,7 @@ func TestRetainedReplicas(t *testing.T) {
 		r := retained(t, l, "kept-a")
 		eventually(t, "another replica has the messages", func() bool {
 			messages, next, err := r.Read(t.Context(), "", 1, 100, 1<<20)
-			return err == nil && next == 0 && len(messages) >= 20 && string(messages[len(messages)-1].Data) == "19"
+			return err == nil && next == 0 && len(messages) >= 20 && string(messages[len(messages)-1].Records[0]) == "19"
 		})
 	}
 }

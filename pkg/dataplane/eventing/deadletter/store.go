@@ -367,7 +367,7 @@ func (s *Store) limit(ctx context.Context, states []eventlog.RetainedState) erro
 	if total > most {
 		limit = min(limit, level(held, target))
 	}
-	s.options.Log.SetRetainedBytes(total)
+	s.options.Log.SetRetainedBytes(idPrefix, total)
 	s.metrics.bytes.Store(total)
 	var errs []error
 	for _, n := range all {
@@ -477,7 +477,7 @@ func (s *Store) Get(ctx context.Context, namespace string, sequence uint64) (Let
 
 func letterOf(m *eventlog.RetainedMessage) (Letter, error) {
 	l := Letter{Sequence: m.Sequence, Stored: m.Time, ConsumerUID: types.UID(m.Queue)}
-	if err := l.decode(m.Data); err != nil {
+	if err := l.decode(m.Records[0]); err != nil {
 		return Letter{}, fmt.Errorf("dead letter %d: %w", m.Sequence, err)
 	}
 	return l, nil
