@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/retention"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 )
 
@@ -29,16 +30,8 @@ const (
 	maxAdding = 8 << 20
 	// idPrefix precedes the namespace in the ID of its retained stream.
 	idPrefix = "dead-letters-"
-	// roomParts is the divisor of a limit that yields what an eviction frees, and what may exceed the limit meanwhile.
-	roomParts = 8
 	// totalParts is the divisor of the limit of the event log that yields the limit of all dead letters.
 	totalParts = 8
-	// overhead is the size of a message besides its data.
-	overhead = 128
-	// sweepInterval is the time between sweeps without many additions, sweepPause the minimum.
-	sweepInterval, sweepPause = 30 * time.Second, time.Second
-	// maxRounds bounds the purges of one eviction: each frees the rest if all dead letters have the same size.
-	maxRounds = 32
 )
 
 // ErrNotFound is returned for a dead letter that does not exist.
@@ -72,9 +65,7 @@ type Store struct {
 	adding *semaphore.Weighted
 	// namespaces has a *namespace for each namespace that has had dead letters.
 	namespaces sync.Map
-	// added is the number of bytes added by this process since the last sweep; crowded receives a value when they are many.
-	added   atomic.Int64
-	crowded chan struct{}
+	sweeper    retention.Sweeper
 	// unused are the namespaces without consumers and dead letters at the last sweep, which Sweep alone uses.
 	unused sets.Set[string]
 }
@@ -82,13 +73,9 @@ type Store struct {
 // namespace is the part of a Store about one namespace.
 type namespace struct {
 	name     string
-	messages *eventlog.Retained
-	// bytes is the size of the dead letters, as far as this process knows. It is negative until that is known.
-	bytes atomic.Int64
+	messages *retention.Stream
 	// evicted and expired are the numbers of dead letters that this process deleted because of their size and their age.
 	evicted, expired atomic.Int64
-	// evicting is held while dead letters are evicted.
-	evicting sync.Mutex
 }
 
 // NewStore returns a Store.
@@ -96,7 +83,8 @@ func NewStore(o Options) *Store {
 	if o.MaxTotalBytes == 0 {
 		o.MaxTotalBytes = max(o.Log.Limit()/totalParts, o.MaxBytes)
 	}
-	s := &Store{options: o, adding: semaphore.NewWeighted(maxAdding), crowded: make(chan struct{}, 1), unused: sets.New[string]()}
+	s := &Store{options: o, adding: semaphore.NewWeighted(maxAdding), unused: sets.New[string]()}
+	s.sweeper = retention.Sweeper{Subject: "dead letters", Sweep: s.Sweep, Clock: o.Clock, Logger: o.Logger}
 	s.metrics.store = s
 	return s
 }
@@ -115,8 +103,8 @@ func (s *Store) namespace(name string) (*namespace, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &namespace{name: name, messages: messages}
-	n.bytes.Store(-1)
+	n := &namespace{name: name}
+	n.messages = retention.NewStream(messages, func(ctx context.Context, limit, target int64) error { return s.evict(ctx, n, limit, target) })
 	found, _ := s.namespaces.LoadOrStore(name, n)
 	return found.(*namespace), nil
 }
@@ -137,100 +125,36 @@ func (s *Store) Add(ctx context.Context, l *Letter) error {
 	if err != nil {
 		return err
 	}
-	size := int64(len(data) + overhead)
-	if err := s.makeRoom(ctx, n, size); err != nil {
-		return err
+	size := int64(len(data) + retention.Overhead)
+	full, err := n.messages.Add(ctx, s.options.MaxBytes, size, func(ctx context.Context) error {
+		return n.messages.Append(ctx, eventlog.Record{Queue: string(l.ConsumerUID), Data: data})
+	})
+	if full {
+		s.sweeper.Soon()
 	}
-	record := eventlog.Record{Queue: string(l.ConsumerUID), Data: data}
-	err = n.messages.Append(ctx, record)
-	if errors.Is(err, eventlog.ErrFull) {
-		s.sweepSoon()
-		if s.halve(ctx, n) {
-			err = n.messages.Append(ctx, record)
-		}
+	if err == nil {
+		s.sweeper.Added(size, min(s.options.MaxBytes, s.options.MaxTotalBytes))
 	}
-	if err != nil {
-		return err
-	}
-	n.bytes.Add(size)
-	if s.added.Add(size) > min(s.options.MaxBytes, s.options.MaxTotalBytes)/roomParts {
-		s.sweepSoon()
-	}
-	return nil
-}
-
-func (s *Store) sweepSoon() {
-	select {
-	case s.crowded <- struct{}{}:
-	default:
-	}
-}
-
-// makeRoom evicts dead letters of a namespace if others would exceed its limit. Only callers that would exceed it by far wait for the
-// eviction of another.
-func (s *Store) makeRoom(ctx context.Context, n *namespace, size int64) error {
-	limit := s.options.MaxBytes
-	fits := func(limit int64) bool { held := n.bytes.Load(); return held >= 0 && held+size <= limit }
-	if fits(limit) {
-		return nil
-	}
-	if !fits(limit + limit/roomParts) {
-		n.evicting.Lock()
-	} else if !n.evicting.TryLock() {
-		return nil
-	}
-	defer n.evicting.Unlock()
-	if fits(limit) {
-		return nil
-	}
-	return s.evict(ctx, n, limit-size, limit-limit/roomParts-size)
-}
-
-// halve evicts half of the dead letters of a namespace, and reports whether there were any.
-func (s *Store) halve(ctx context.Context, n *namespace) bool {
-	n.evicting.Lock()
-	defer n.evicting.Unlock()
-	state, _, err := n.messages.State(ctx)
-	return err == nil && state.Messages > 0 && s.evict(ctx, n, 0, state.Bytes/2) == nil
+	return err
 }
 
 // evict deletes the oldest dead letters of a namespace if they have more bytes than a limit, until they have at most so many as target.
-// evicting is held.
 func (s *Store) evict(ctx context.Context, n *namespace, limit, target int64) error {
-	var before map[types.UID]uint64
-	for range maxRounds {
-		state, queues, err := n.messages.State(ctx)
-		if errors.Is(err, ErrNotFound) {
-			n.bytes.Store(0)
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		n.bytes.Store(state.Bytes)
-		counts := map[types.UID]uint64{}
+	var before, after map[types.UID]uint64
+	purged, err := n.messages.Shrink(ctx, limit, target, func(queues map[string]uint64) {
+		after = map[types.UID]uint64{}
 		for queue, count := range queues {
-			counts[types.UID(queue)] = count
+			after[types.UID(queue)] = count
 		}
-		switch {
-		case before == nil && (state.Bytes <= limit || state.Messages == 0):
-			return nil
-		case before != nil && (state.Bytes <= target || state.Messages == 0):
-			s.report(n, before, counts)
-			return nil
-		case before == nil:
-			before = counts
+		if before == nil {
+			before = after
 		}
-		// The bytes are spread evenly over the sequences, more or less.
-		sequences := float64(state.Last - state.First + 1)
-		step := uint64(sequences*float64(state.Bytes-max(target, 0))/float64(state.Bytes)) + 1
-		purged, err := n.messages.Purge(ctx, "", min(state.First+step, state.Last+1))
-		n.evicted.Add(int64(purged))
-		if err != nil {
-			return err
-		}
+	})
+	n.evicted.Add(int64(purged))
+	if purged > 0 {
+		s.report(n, before, after)
 	}
-	return nil
+	return err
 }
 
 // report reports an eviction by the numbers of dead letters of each consumer before and after it.
@@ -248,34 +172,11 @@ func (s *Store) report(n *namespace, before, after map[types.UID]uint64) {
 }
 
 // Run sweeps until ctx is canceled.
-func (s *Store) Run(ctx context.Context) {
-	for ctx.Err() == nil {
-		if err := s.Sweep(ctx); err != nil && ctx.Err() == nil {
-			s.options.Logger.Info("Failed to sweep dead letters; retrying", "reason", err.Error())
-		}
-		if !s.wait(ctx, sweepPause, nil) || !s.wait(ctx, sweepInterval-sweepPause, s.crowded) {
-			return
-		}
-	}
-}
-
-// wait waits for a time, or until early receives a value. It returns false when ctx is canceled.
-func (s *Store) wait(ctx context.Context, d time.Duration, early <-chan struct{}) bool {
-	timer := s.options.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C():
-		return true
-	case <-early:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
+func (s *Store) Run(ctx context.Context) { s.sweeper.Run(ctx) }
 
 // Sweep deletes dead letters that are too old, whose consumers do not exist anymore, or that exceed the limits.
 func (s *Store) Sweep(ctx context.Context) error {
-	s.added.Store(0)
+	s.sweeper.Begin()
 	states, err := s.options.Log.RetainedStates(ctx, idPrefix)
 	if err != nil {
 		return err
@@ -290,7 +191,7 @@ func (s *Store) Sweep(ctx context.Context) error {
 			errs = append(errs, err)
 			continue
 		}
-		n.bytes.Store(state.Bytes)
+		n.messages.SetBytes(state.Bytes)
 		if state.Messages > 0 {
 			errs = append(errs, s.expire(ctx, n, state), s.deleteGone(ctx, n))
 		} else if !s.options.InUse(name) {
@@ -307,18 +208,7 @@ func (s *Store) Sweep(ctx context.Context) error {
 
 // expire deletes the dead letters of a namespace that are too old.
 func (s *Store) expire(ctx context.Context, n *namespace, state *eventlog.RetainedState) error {
-	oldest := s.options.Clock.Now().Add(-s.options.Retention)
-	if !state.FirstTime.Before(oldest) {
-		return nil
-	}
-	first, err := n.messages.SequenceAt(ctx, oldest)
-	if errors.Is(err, ErrNotFound) {
-		first, err = state.Last+1, nil
-	}
-	if err != nil {
-		return err
-	}
-	purged, err := n.messages.Purge(ctx, "", first)
+	purged, err := n.messages.Expire(ctx, state, s.options.Clock.Now().Add(-s.options.Retention))
 	n.expired.Add(int64(purged))
 	return err
 }
@@ -329,7 +219,7 @@ func (s *Store) deleteGone(ctx context.Context, n *namespace) error {
 	if err != nil {
 		return err
 	}
-	n.bytes.Store(state.Bytes)
+	n.messages.SetBytes(state.Bytes)
 	consumers := make([]types.UID, 0, len(queues))
 	for queue := range queues {
 		consumers = append(consumers, types.UID(queue))
@@ -355,45 +245,18 @@ func (s *Store) limit(ctx context.Context, states []eventlog.RetainedState) erro
 	for i := range states {
 		if found, ok := s.namespaces.Load(strings.TrimPrefix(states[i].ID, idPrefix)); ok {
 			n := found.(*namespace)
-			bytes := max(n.bytes.Load(), 0)
+			bytes := n.messages.Bytes()
 			all, held, total = append(all, n), append(held, bytes), total+bytes
 		}
 	}
-	limit, most := s.options.MaxBytes, s.options.MaxTotalBytes
-	target := most - most/roomParts
-	if err := s.options.Log.SpaceErr(); errors.Is(err, eventlog.ErrFull) {
-		most, target = 0, total*3/4
-	}
-	if total > most {
-		limit = min(limit, level(held, target))
-	}
 	s.options.Log.SetRetainedBytes(idPrefix, total)
 	s.metrics.bytes.Store(total)
+	limit := retention.LimitOf(held, s.options.MaxBytes, s.options.MaxTotalBytes, errors.Is(s.options.Log.SpaceErr(), eventlog.ErrFull))
 	var errs []error
 	for _, n := range all {
-		if n.bytes.Load() > limit {
-			n.evicting.Lock()
-			errs = append(errs, s.evict(ctx, n, limit, limit-limit/roomParts))
-			n.evicting.Unlock()
-		}
+		errs = append(errs, n.messages.Limit(ctx, limit))
 	}
 	return errors.Join(errs...)
-}
-
-// level returns the limit with which the sum of sizes is at most total.
-func level(sizes []int64, total int64) int64 {
-	sizes = slices.Sorted(slices.Values(sizes))
-	for i, size := range sizes {
-		share := total / int64(len(sizes)-i)
-		if size > share {
-			return share
-		}
-		total -= size
-	}
-	if len(sizes) == 0 {
-		return total
-	}
-	return sizes[len(sizes)-1]
 }
 
 // Position is where a namespace's dead letters begin and end.

@@ -314,26 +314,6 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestLevel finds the limit that fits.
-func TestLevel(t *testing.T) {
-	for _, test := range []struct {
-		sizes []int64
-		total int64
-		want  int64
-	}{
-		{nil, 10, 10},
-		{[]int64{5}, 10, 5},
-		{[]int64{50}, 10, 10},
-		{[]int64{2, 50, 40}, 22, 10},
-		{[]int64{2, 4, 40}, 46, 40},
-		{[]int64{9, 9, 9}, 0, 0},
-	} {
-		if got := level(test.sizes, test.total); got != test.want {
-			t.Errorf("level of %v within %d is %d, want %d", test.sizes, test.total, got, test.want)
-		}
-	}
-}
-
 // TestAddMemory adds large dead letters of several namespaces at once: the memory of those in progress is bounded.
 func TestAddMemory(t *testing.T) {
 	const namespaces, letters, size, limit = 4, 40, 1 << 20, 120 << 20
@@ -356,7 +336,6 @@ func TestAddMemory(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-
 			if most > before+limit {
 				t.Errorf("the additions took %d MiB, want at most %d", (most-before)>>20, limit>>20)
 			}
