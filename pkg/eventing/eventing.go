@@ -183,3 +183,11 @@ type Health struct {
 	// "POST http://localhost:9000/: 503 Service Unavailable".
 	LastError string
 }
+
+// Archive configures the archive of the accepted events of a Broker. Immutable.
+type Archive struct {
+	// Retention is the age at which events are deleted from the archive, more than 0.
+	Retention time.Duration
+	// MaxBytes bounds the size of the archive; 0 means the limit of the namespace.
+	MaxBytes int64
+}

@@ -162,8 +162,8 @@ type appender struct {
 
 var appenders = sync.Pool{New: func() any { return &appender{} }}
 
-// append makes events durable for the consumers that they are for. It writes several commits if there is much to write,
-// and reserves the memory of the largest one before it makes any. It returns the time of the acceptance.
+// append makes events durable for the consumers that they are for, and in the archive of the Broker if it has one. It writes several commits if
+// there is much to write, and reserves the memory of the largest one before it makes any. It returns the time of the acceptance.
 func (s *stream) append(ctx context.Context, events []*event.Event, from trace.Origin) (at time.Time, err error) {
 	defer s.beginAppend().end()
 	w := appenders.Get().(*appender)
@@ -175,12 +175,10 @@ func (s *stream) append(ctx context.Context, events []*event.Event, from trace.O
 		return at, err
 	}
 	at = s.broker.options.Clock.Now()
-	for i := range w.plans {
-		if err := w.write(ctx, &w.plans[i], at); err != nil {
-			return at, err
-		}
-	}
-	if err := w.commit(ctx); err != nil {
+	archived := s.broker.options.Archive.Begin(ctx, s.spec.UID, at, events)
+	err = w.writeAll(ctx, at)
+	archived()
+	if err != nil {
 		return at, err
 	}
 	w.recordAccepted(at, &from)
@@ -193,6 +191,16 @@ func (s *stream) append(ctx context.Context, events []*event.Event, from trace.O
 		c.counts.matched.Add(1)
 	}
 	return at, nil
+}
+
+// writeAll makes the records of all events durable.
+func (w *appender) writeAll(ctx context.Context, at time.Time) error {
+	for i := range w.plans {
+		if err := w.write(ctx, &w.plans[i], at); err != nil {
+			return err
+		}
+	}
+	return w.commit(ctx)
 }
 
 var errMemory = eventing.Reject(eventing.ErrFull, "the namespace reached its share of the memory budget")
@@ -221,6 +229,7 @@ func (r *reservation) release() { r.budget.Release(r.namespace, r.bytes) }
 // plan chooses the records to write for events, and reserves memory for them.
 func (w *appender) plan(ctx context.Context, events []*event.Event, memory *reservation) error {
 	consumers, written := w.stream.consumers.Load(), 0
+	archived := w.stream.broker.options.Archive.Size(w.stream.spec.UID, events)
 	w.filters = consumers.filters
 	budget := filter.NewBudget(ctx)
 	for _, e := range events {
@@ -241,7 +250,7 @@ func (w *appender) plan(ctx context.Context, events []*event.Event, memory *rese
 				"the events of the batch, with their headers and for all that they match, take up more than %d bytes; send fewer at once", maxWritten)
 		}
 		w.plans = append(w.plans, p)
-		if !memory.grow(int64(appendWeight * (min(written, commitBytes) + matchBytes*len(w.matched)))) {
+		if !memory.grow(int64(appendWeight * (min(written, commitBytes) + archived + matchBytes*len(w.matched)))) {
 			return errMemory
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/archive"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/filter"
@@ -49,6 +50,8 @@ type Options struct {
 	DeadLetters DeadLetters
 	// Tails shows accepted events live. Nil shows none.
 	Tails *tail.Hub
+	// Archive archives the accepted events of Brokers that have an archive. Nil archives none.
+	Archive *archive.Store
 }
 
 // Broker serves all Brokers and Channels. Its methods may be called concurrently, but methods that name an object one at a
