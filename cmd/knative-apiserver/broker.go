@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/app"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/archive"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/trace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
@@ -27,12 +28,15 @@ type brokerOptions struct {
 	traceBytes    quantity
 	deadFor       time.Duration
 	deadBytes     quantity
+	archiveFor    time.Duration
+	archiveBytes  quantity
 }
 
 func newBrokerOptions() brokerOptions {
 	return brokerOptions{port: defaultBrokerPort, tlsPort: defaultBrokerTLSPort, maxEventSize: 1 << 20, log: eventlog.Options{Replicas: 1},
 		traceFor: trace.DefaultRetention, traceBytes: trace.DefaultMaxBytes,
-		deadFor: deadletter.DefaultRetention, deadBytes: deadletter.DefaultMaxBytes}
+		deadFor: deadletter.DefaultRetention, deadBytes: deadletter.DefaultMaxBytes,
+		archiveFor: archive.DefaultMaxRetention, archiveBytes: archive.DefaultMaxBytes}
 }
 
 func (o *brokerOptions) addFlags(flags *pflag.FlagSet, port, tlsPort string) {
@@ -50,6 +54,10 @@ func (o *brokerOptions) addFlags(flags *pflag.FlagSet, port, tlsPort string) {
 		"Time for which the dead letter store keeps events that could not be delivered and have no dead letter sink, at least 1m. 0 drops such events.")
 	flags.Var(&o.deadBytes, "dead-letter-max-size", "Maximum disk space of the dead letters of one namespace in the dead letter store, in bytes, such as 1Gi, at least 1Mi. "+
 		"The oldest are deleted first. All dead letters have at most an eighth of --event-log-max-size, or of the disk, in addition to it.")
+	flags.DurationVar(&o.archiveFor, "archive-max-retention", o.archiveFor,
+		"Maximum time for which the archive of a Broker keeps accepted events, if archive-retention in the ConfigMap of its spec.config enables it, at least 1m. 0 disables archives.")
+	flags.Var(&o.archiveBytes, "archive-max-size", "Maximum disk space of the archives of the Brokers of one namespace, in bytes, such as 1Gi, at least 1Mi. "+
+		"The oldest events are deleted first. All archives have at most a quarter of --event-log-max-size, or of the disk, in addition to it.")
 	flags.StringVar(&o.log.URL, "nats-url", "",
 		"URLs of the servers of a NATS cluster with JetStream that stores the events, separated by commas. Empty stores them in the data directory.")
 	flags.StringVar(&o.log.CredentialsFile, "nats-credentials", "", "Path of the credentials for --nats-url. Empty sends none.")
@@ -102,6 +110,12 @@ func (o *brokerOptions) validate() error {
 	if o.deadBytes < 1<<20 {
 		errs = append(errs, fmt.Errorf("--dead-letter-max-size %s must be at least 1Mi", o.deadBytes.String()))
 	}
+	if o.archiveFor != 0 && o.archiveFor < time.Minute {
+		errs = append(errs, fmt.Errorf("--archive-max-retention %s must be 0 or at least 1m", o.archiveFor))
+	}
+	if o.archiveBytes < 1<<20 {
+		errs = append(errs, fmt.Errorf("--archive-max-size %s must be at least 1Mi", o.archiveBytes.String()))
+	}
 	if o.log.Replicas < 1 || o.log.Replicas > 5 {
 		errs = append(errs, fmt.Errorf("--nats-replicas %d must be from 1 to 5", o.log.Replicas))
 	}
@@ -122,6 +136,7 @@ func (o *brokerOptions) config(listener, tls net.Listener) *app.EventingConfig {
 		Listener: listener, TLS: tls, Log: log, MaxEventBytes: int64(o.maxEventSize),
 		TraceRetention: o.traceFor, TraceMaxBytes: int64(o.traceBytes),
 		DeadLetterRetention: o.deadFor, DeadLetterMaxBytes: int64(o.deadBytes),
+		ArchiveMaxRetention: o.archiveFor, ArchiveMaxBytes: int64(o.archiveBytes),
 	}
 }
 

@@ -40,6 +40,10 @@ type EventingConfig struct {
 	// DeadLetterMaxBytes bounds the dead letters of a namespace.
 	DeadLetterRetention time.Duration
 	DeadLetterMaxBytes  int64
+	// ArchiveMaxRetention bounds how long archives of Brokers keep accepted events; 0 disables archives. ArchiveMaxBytes bounds the archives of
+	// a namespace.
+	ArchiveMaxRetention time.Duration
+	ArchiveMaxBytes     int64
 }
 
 // storesDeadLetters reports whether undeliverable events go to the dead letter store. Eventing may be nil.

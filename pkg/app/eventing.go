@@ -29,6 +29,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/senderaccount"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/subscription"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/trigger"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/archive"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/broker"
 	deadletterstore "github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
@@ -113,6 +114,8 @@ type eventingOptions struct {
 	// core reads the trust bundles of the namespace of faults.
 	core   kubernetes.Interface
 	faults *faults
+	// configMaps has the metadata of all ConfigMaps. Nil if they cannot be watched.
+	configMaps cache.SharedIndexInformer
 	// host has the kinds of the host cluster that destinations may refer to. Nil if there is no host cluster.
 	host *destination.Host
 	// channelServices are the core Services of Channels. Nil without a host cluster.
@@ -159,15 +162,15 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 		TracerProvider: o.tracing.Provider(), Traced: o.tracing.Enabled, Dial: o.guard.Dialer(egress.ForEvents, sender.DialTimeout), Discloses: o.discloses, Budget: o.budget,
 	})
 	tails := &eventtail.Tails{Hub: &tail.Hub{}}
-	store := o.newDeadLetterStore(ctx, log, known)
-	own := o.newBroker(ctx, log, known, health, at, deliverer, traces, tails.Hub, store)
+	store, archives := o.newDeadLetterStore(ctx, log, known), o.newArchives(ctx, log, known)
+	own := o.newBroker(ctx, log, known, health, at, deliverer, traces, tails.Hub, store, archives)
 	log.SetRestoreHooks(eventlog.RestoreHooks{Exists: known.existsNow, Restored: func(id string) {
 		if err := own.Restored(ctx, types.UID(id)); err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to look for restored events; they are delivered after the next ones")
 		}
 	}})
 
-	m := &eventingModules{broker: &brokerModule{dataPlane: own, log: log, traces: traces, tails: tails.Hub, deadLetters: store, listener: o.Listener, tls: o.TLS, secure: o.secure, trust: o.trustBundles(deliverer)}}
+	m := &eventingModules{broker: &brokerModule{dataPlane: own, log: log, traces: traces, tails: tails.Hub, deadLetters: store, archives: archives, listener: o.Listener, tls: o.TLS, secure: o.secure, trust: o.trustBundles(deliverer)}}
 	accepting := ingress.Options{MaxBody: o.MaxEventBytes, Budget: o.budget, TracerProvider: o.tracing.Provider(), Traced: o.tracing.Enabled, Register: o.registry.MustRegister, Serves: at.serves}
 	recorder := o.clients.recorder
 	var shared *sharedEventing
@@ -183,7 +186,7 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 	accepting.Senders = table
 	m.broker.ingress = ingress.New(accepting)
 
-	all, err := o.newControllers(ctx, m.broker.dataPlane, table, hosts, recorder, at)
+	all, err := o.newControllers(ctx, m.broker.dataPlane, table, hosts, recorder, at, archives)
 	if err != nil {
 		return nil, err
 	}
@@ -223,7 +226,7 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 	return m, nil
 }
 
-func (o *eventingOptions) newBroker(ctx context.Context, log *eventlog.Log, known *knownObjects, health *healthChanges, at *addresses, deliverer *sender.Sender, traces *trace.Store, tails *tail.Hub, store *deadletterstore.Store) *broker.Broker {
+func (o *eventingOptions) newBroker(ctx context.Context, log *eventlog.Log, known *knownObjects, health *healthChanges, at *addresses, deliverer *sender.Sender, traces *trace.Store, tails *tail.Hub, store *deadletterstore.Store, archives *archive.Store) *broker.Broker {
 	options := broker.Options{
 		Log:           logqueue.JetStream(log),
 		Send:          deliverer.Send,
@@ -236,6 +239,7 @@ func (o *eventingOptions) newBroker(ctx context.Context, log *eventlog.Log, know
 		HealthChanged: health.Changed,
 		Trace:         traces,
 		Tails:         tails,
+		Archive:       archives,
 	}
 	if store != nil {
 		options.DeadLetters = store
@@ -304,7 +308,7 @@ func (o *eventingOptions) authenticated() bool { return o.settings.Get().Senders
 // eventingControllers are the controllers of the kinds of Eventing.
 type eventingControllers struct{ policies, brokers, triggers, channels, subscriptions *reconciler.Controller }
 
-func (o *eventingOptions) newControllers(ctx context.Context, plane dataPlane, table *senders.Table, hosts *eventing.ChannelHosts, recorder record.EventRecorder, at *addresses) (c eventingControllers, err error) {
+func (o *eventingOptions) newControllers(ctx context.Context, plane dataPlane, table *senders.Table, hosts *eventing.ChannelHosts, recorder record.EventRecorder, at *addresses, archives *archive.Store) (c eventingControllers, err error) {
 	client, now := o.clients.versioned, clock.RealClock{}
 	eventingKinds, messagingKinds := o.clients.informers.Eventing().V1(), o.clients.informers.Messaging().V1()
 	resolver := destination.New(ctx, destination.Options{
@@ -325,7 +329,7 @@ func (o *eventingOptions) newControllers(ctx context.Context, plane dataPlane, t
 		return c, err
 	}
 	c.brokers, err = (&brokercontroller.Reconciler{
-		Client: client.EventingV1(), Streams: table, Addresses: at.of, Recorder: recorder, Clock: now,
+		Client: client.EventingV1(), Streams: table, Addresses: at.of, Archiving: o.archiving(archives), Recorder: recorder, Clock: now,
 	}).Controller(eventingKinds, policies, resolver)
 	if err != nil {
 		return c, err
@@ -499,6 +503,8 @@ type brokerModule struct {
 	traces *trace.Store
 	// deadLetters is the dead letter store; nil without one.
 	deadLetters *deadletterstore.Store
+	// archives are the archives of Brokers; nil if they are disabled.
+	archives *archive.Store
 	// tails show events live.
 	tails    *tail.Hub
 	listener net.Listener
@@ -527,6 +533,12 @@ func (m *brokerModule) Start(ctx context.Context, fail func(error)) error {
 	if m.deadLetters != nil {
 		m.Go(func(ctx context.Context) error {
 			m.deadLetters.Run(ctx)
+			return nil
+		})
+	}
+	if m.archives != nil {
+		m.Go(func(ctx context.Context) error {
+			m.archives.Run(ctx)
 			return nil
 		})
 	}

@@ -368,6 +368,7 @@ func (s *standalone) newEventing(ctx context.Context, clients *clients, core *co
 		accounts: senderaccount.Source{Client: core.kubernetes.CoreV1(), Informer: accounts},
 		tokens:   tokens.New(tokens.Options{Requester: s.accountTokens, Register: s.registry.MustRegister}),
 		plain:    func(key eventing.Key) string { return urlOf(addressHTTP, address, key) }, secure: secure, core: core.kubernetes, faults: s.faults,
+		configMaps: core.informer(configMapResource),
 		// The server has one user.
 		allowCrossNamespace: true,
 		budget:              s.budget, guard: s.guard(), discloses: sender.LocalHosts,

@@ -273,3 +273,16 @@ func TestACMESecrets(t *testing.T) {
 		}
 	})
 }
+
+// TestConfigMaps checks that no role permits more than get by name for the ConfigMaps of all namespaces: their content belongs to tenants.
+func TestConfigMaps(t *testing.T) {
+	each(t, func(t *testing.T, objects objects) {
+		for role, rules := range rules(t, objects) {
+			for _, rule := range rules {
+				if strings.HasPrefix(role, "ClusterRole") && slices.Contains(rule.Resources, "configmaps") && !slices.Equal(rule.Verbs, []string{"get"}) {
+					t.Errorf("%s has more permissions for ConfigMaps than get by name: %+v", role, rule)
+				}
+			}
+		}
+	})
+}

@@ -32,9 +32,11 @@ type Reconciler struct {
 	Addresses func(eventing.Key) duckv1.AddressStatus
 	// Policies finds the EventPolicies of Brokers.
 	Policies *authorization.Policies
-	Tracker  *destination.Tracker
-	Recorder record.EventRecorder
-	Clock    clock.PassiveClock
+	// Archiving configures the archives of Brokers. Nil reads no configuration.
+	Archiving *Archiving
+	Tracker   *destination.Tracker
+	Recorder  record.EventRecorder
+	Clock     clock.PassiveClock
 }
 
 // Controller returns the controller that runs r, and sets Brokers, Policies and Tracker.
@@ -47,6 +49,9 @@ func (r *Reconciler) Controller(informers eventinginformers.Interface, policies 
 	}
 	r.Policies, err = policies.Of(eventingv1.SchemeGroupVersion.WithKind("Broker").GroupKind(), controller, informers.Brokers().Informer())
 	if err != nil {
+		return nil, err
+	}
+	if err := r.watchConfigMaps(controller); err != nil {
 		return nil, err
 	}
 	return controller, controller.Watch(informers.Brokers().Informer(), reconciler.KeyOf)
@@ -66,6 +71,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 	}
 	if !ok {
 		r.Tracker.Forget(key)
+		r.Archiving.remove(streams.BrokerKey(key))
 		if err := r.Streams.RemoveStream(ctx, streams.BrokerKey(key)); err != nil {
 			return reconciler.Result{}, fmt.Errorf("remove stream of %s: %w", streams.BrokerKey(key), err)
 		}
@@ -76,6 +82,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 		return reconciler.Result{}, err
 	}
 	stream.Senders = policies.Senders
+	// No event is accepted before it is known whether it is archived.
+	archived, requeue, err := r.Archiving.apply(ctx, broker, &stream)
+	if err != nil {
+		return reconciler.Result{}, fmt.Errorf("set archive of %s: %w", stream.Key, err)
+	}
 	failed := r.Streams.SetStream(ctx, stream)
 	refs := r.Tracker.Begin(key)
 	deadLetter, resolved, err := refs.DeadLetterSink(ctx, broker.Spec.Delivery)
@@ -92,6 +103,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 		updated.Status.AddressStatus = r.Addresses(stream.Key)
 	}
 	found := append(serving(&updated, failed), resolved, policies.Condition)
+	observeArchive(&updated.Status.Conditions, archived, metav1.NewTime(r.Clock.Now()))
 	reconciler.Observe(&updated.Status.Status, broker.Generation, metav1.NewTime(r.Clock.Now()), dependents, found...)
 	written, err := request.Status.Write(ctx, reconciler.UpdateOf(r.Client.Brokers(key.Namespace), broker, &updated))
 	if written {
@@ -101,7 +113,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 		failed = fmt.Errorf("set stream of %s: %w", stream.Key, failed)
 	}
 	// A stream that could not be set is retried on every replica.
-	return reconciler.Result{}, errors.Join(failed, err)
+	return reconciler.Result{RequeueAfter: requeue}, errors.Join(failed, err)
 }
 
 // reportForeign writes the first status of a Broker of another class, unless its controller has. broker is nil if it does not exist.

@@ -17,7 +17,7 @@ func BrokerKey(broker types.NamespacedName) eventing.Key {
 }
 
 // OfBroker returns the stream of a Broker, and false if another controller serves its class. It ignores spec.config, which
-// refers to options of other implementations.
+// configures the archive only.
 func OfBroker(broker *eventingv1.Broker) (eventing.Stream, bool) {
 	if broker.IsForeign() {
 		return eventing.Stream{}, false

@@ -81,7 +81,7 @@ spec:
 apiVersion: eventing.knative.dev/v1
 kind: Broker
 metadata: {name: a, annotations: {eventing.knative.dev/scope: namespace}}
-spec: {config: {apiVersion: v1, kind: ConfigMap, name: a}}
+spec: {config: {apiVersion: v1, kind: Secret, name: a}}
 `},
 		"Trigger": {kind: "trigger", want: []string{"metadata.annotations[eventing.knative.dev/injection]", "spec.delivery.deadLetterSink.audience", "spec.subscriber.audience"}, manifest: `
 apiVersion: eventing.knative.dev/v1

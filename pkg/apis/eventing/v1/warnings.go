@@ -24,8 +24,8 @@ func WarnBroker(b *Broker, authenticated bool) []string {
 		return nil
 	}
 	warnings := warn(&b.ObjectMeta, BrokerClassAnnotationKey, duckv1.DeadLetterStoreAnnotationKey, GroupName+"/allow-from")
-	if config := b.Spec.Config; config != nil && *config != (duckv1.KReference{}) {
-		warnings = append(warnings, duckv1.Unused(field.NewPath("spec", "config"), "a Broker of this class has no options beside spec.delivery"))
+	if config := b.Spec.Config; config != nil && *config != (duckv1.KReference{}) && (config.APIVersion != "v1" || config.Kind != "ConfigMap") {
+		warnings = append(warnings, duckv1.Unused(field.NewPath("spec", "config"), "the options of a Broker of this class are in a ConfigMap"))
 	}
 	return append(warnings, duckv1.WarnDelivery(b.Spec.Delivery, field.NewPath("spec", "delivery"), authenticated)...)
 }

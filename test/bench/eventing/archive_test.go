@@ -1,0 +1,62 @@
+package eventing
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+)
+
+// BenchmarkArchive measures events per second of a Broker that archives them (archive-retention in its ConfigMap), and of one that does not. No event
+// may be missing in the archive.
+func BenchmarkArchive(b *testing.B) {
+	once(b, func() {
+		plain, archiving := start(b), start(b)
+		toPlain, toArchiving := plain.broker(b, 1, 1), archiving.archivingBroker(b)
+		var withouts, withs, ratios, withoutCosts, withCosts []float64
+		for range rounds {
+			without, with := flowOf(b, plain, toPlain, 1), flowOf(b, archiving, toArchiving, 1)
+			withouts, withs = append(withouts, without.events(1)), append(withs, with.events(1))
+			ratios = append(ratios, 100*with.events(1)/without.events(1))
+			withoutCosts, withCosts = append(withoutCosts, microseconds(without.cost)), append(withCosts, microseconds(with.cost))
+		}
+		accepted, archived := archiving.metric(b, "knative_eventing_events_accepted_total"), archiving.metric(b, "knative_eventing_archived_total")
+		if archived == 0 || archived < accepted || archiving.metric(b, "knative_eventing_archive_missed_total") > 0 {
+			b.Errorf("%.0f events were accepted, %.0f archived", accepted, archived)
+		}
+		b.ReportMetric(median(withouts), "plain-events/s")
+		b.ReportMetric(median(withs), "archived-events/s")
+		b.ReportMetric(median(ratios), "archived-%-of-plain")
+		b.ReportMetric(median(withoutCosts), "plain-server-cpu-µs/event")
+		b.ReportMetric(median(withCosts), "archived-server-cpu-µs/event")
+	})
+}
+
+// archivingBroker is like broker, with an archive and one matching Trigger.
+func (s *server) archivingBroker(b *testing.B) string {
+	b.Helper()
+	core, err := kubernetes.NewForConfigAndClient(s.Config, s.HTTP)
+	if err != nil {
+		b.Fatal(err)
+	}
+	config := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: brokerName}, Data: map[string]string{"archive-retention": "1h", "archive-max-bytes": "1Gi"},
+	}
+	if _, err := core.CoreV1().ConfigMaps(namespace).Create(b.Context(), config, metav1.CreateOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	broker := newBroker(brokerName)
+	broker.Spec.Config = &duckv1.KReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: namespace, Name: brokerName}
+	brokers := s.Knative.EventingV1().Brokers(namespace)
+	create(b, brokers, []*eventingv1.Broker{broker})
+	create(b, s.Knative.EventingV1().Triggers(namespace), []*eventingv1.Trigger{newTrigger(brokerName, brokerName, eventType, subscribers.at(0))})
+	ready, err := brokers.Get(b.Context(), brokerName, metav1.GetOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return ready.Status.Address.GetURL()
+}
