@@ -92,6 +92,18 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &eventingv1alpha1.EventPolicyStatusApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("EventPolicyToReference"):
 		return &eventingv1alpha1.EventPolicyToReferenceApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EventRun"):
+		return &eventingv1alpha1.EventRunApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EventRunRedrive"):
+		return &eventingv1alpha1.EventRunRedriveApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EventRunSpec"):
+		return &eventingv1alpha1.EventRunSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EventRunStatus"):
+		return &eventingv1alpha1.EventRunStatusApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EventRunTarget"):
+		return &eventingv1alpha1.EventRunTargetApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EventSelector"):
+		return &eventingv1alpha1.EventSelectorApplyConfiguration{}
 
 		// Group=messaging.knative.dev, Version=v1
 	case messagingv1.SchemeGroupVersion.WithKind("Channel"):

@@ -77,6 +77,14 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.EventPolicySpecTo{}.OpenAPIModelName():                     schema_pkg_apis_eventing_v1alpha1_EventPolicySpecTo(ref),
 		v1alpha1.EventPolicyStatus{}.OpenAPIModelName():                     schema_pkg_apis_eventing_v1alpha1_EventPolicyStatus(ref),
 		v1alpha1.EventPolicyToReference{}.OpenAPIModelName():                schema_pkg_apis_eventing_v1alpha1_EventPolicyToReference(ref),
+		v1alpha1.EventRun{}.OpenAPIModelName():                              schema_pkg_apis_eventing_v1alpha1_EventRun(ref),
+		v1alpha1.EventRunList{}.OpenAPIModelName():                          schema_pkg_apis_eventing_v1alpha1_EventRunList(ref),
+		v1alpha1.EventRunRedrive{}.OpenAPIModelName():                       schema_pkg_apis_eventing_v1alpha1_EventRunRedrive(ref),
+		v1alpha1.EventRunSpec{}.OpenAPIModelName():                          schema_pkg_apis_eventing_v1alpha1_EventRunSpec(ref),
+		v1alpha1.EventRunStatus{}.OpenAPIModelName():                        schema_pkg_apis_eventing_v1alpha1_EventRunStatus(ref),
+		v1alpha1.EventRunTarget{}.OpenAPIModelName():                        schema_pkg_apis_eventing_v1alpha1_EventRunTarget(ref),
+		v1alpha1.EventSelector{}.OpenAPIModelName():                         schema_pkg_apis_eventing_v1alpha1_EventSelector(ref),
+		v1alpha1.Redrive{}.OpenAPIModelName():                               schema_pkg_apis_eventing_v1alpha1_Redrive(ref),
 		messagingv1.Channel{}.OpenAPIModelName():                            schema_pkg_apis_messaging_v1_Channel(ref),
 		messagingv1.ChannelList{}.OpenAPIModelName():                        schema_pkg_apis_messaging_v1_ChannelList(ref),
 		messagingv1.ChannelSpec{}.OpenAPIModelName():                        schema_pkg_apis_messaging_v1_ChannelSpec(ref),
@@ -3307,6 +3315,409 @@ func schema_pkg_apis_eventing_v1alpha1_EventPolicyToReference(ref common.Referen
 				},
 			},
 		},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_EventRun(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventRun delivers stored events to a Trigger again. The subresource redrive of Triggers creates it; deleting it cancels it. A Trigger has at most one EventRun, which owns it: a later one replaces one that has ended.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Standard object metadata.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Spec selects the events. It may not change.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.EventRunSpec{}.OpenAPIModelName()),
+						},
+					},
+					"status": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Status is the progress. Ignored when the EventRun itself is written.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.EventRunStatus{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.EventRunSpec{}.OpenAPIModelName(), v1alpha1.EventRunStatus{}.OpenAPIModelName(), metav1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_EventRunList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventRunList is a list of EventRuns.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Standard list metadata.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ListMeta{}.OpenAPIModelName()),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Items are the EventRuns.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.EventRun{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.EventRun{}.OpenAPIModelName(), metav1.ListMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_EventRunRedrive(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventRunRedrive selects dead letters.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"selector": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Selector selects dead letters by their events. Optional; defaults to all dead letters of the target.",
+							Ref:         ref(v1alpha1.EventSelector{}.OpenAPIModelName()),
+						},
+					},
+					"rate": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Rate is the maximum number of events per second. Optional; without it, events follow as fast as the target takes them.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.EventSelector{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_EventRunSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventRunSpec selects the events of an EventRun.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"target": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Target is the object that gets the events. Required.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.EventRunTarget{}.OpenAPIModelName()),
+						},
+					},
+					"redrive": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Redrive delivers dead letters of the target. Each is deleted once it is queued for delivery.",
+							Ref:         ref(v1alpha1.EventRunRedrive{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"target"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.EventRunRedrive{}.OpenAPIModelName(), v1alpha1.EventRunTarget{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_EventRunStatus(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventRunStatus is the progress of an EventRun.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"observedGeneration": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ObservedGeneration is the metadata.generation that the controller last processed. While it is less than metadata.generation, the conditions are outdated.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"conditions": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"type",
+								},
+								"x-kubernetes-list-type":       "map",
+								"x-kubernetes-patch-merge-key": "type",
+								"x-kubernetes-patch-strategy":  "merge",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Conditions are the latest observations of the object's state. They include Ready once a controller has processed the object.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1.Condition{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+					"annotations": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Annotations contain additional status without a field of its own.",
+							Type:        []string{"object"},
+							AdditionalProperties: &spec.SchemaOrBool{
+								Allows: true,
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"phase": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Phase is Pending, Running, Succeeded or Failed.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"last": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Last is the name of the last dead letter of the namespace when the EventRun started: later ones are not part of it. Empty without dead letters.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"total": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Total is the number of selected events. Omitted until they are counted.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"queued": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Queued is the number of events that are queued for delivery, and of those that were deleted since they were counted.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"failed": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Failed is the number of events that cannot be delivered again. They remain dead letters.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"startTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "StartTime is the time at which the EventRun started.",
+							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"completionTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "CompletionTime is the time at which the EventRun succeeded or failed.",
+							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1.Condition{}.OpenAPIModelName(), metav1.Time{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_EventRunTarget(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventRunTarget is an object in the namespace of the EventRun.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is the kind of the object: Trigger.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name is the name of the object.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"kind", "name"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_EventSelector(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventSelector selects events by their attributes. An event must match all fields.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"id": {
+						SchemaProps: spec.SchemaProps{
+							Description: "ID is the attribute id. Empty selects any.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"source": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Source is the attribute source. Empty selects any.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"type": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Type is the attribute type. Empty selects any.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"filters": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "atomic",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Filters select events with the dialects of the CloudEvents Subscriptions API; an event must match all of them.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(eventingv1.SubscriptionsAPIFilter{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			eventingv1.SubscriptionsAPIFilter{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_Redrive(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Redrive asks for the dead letters of a Trigger to be delivered again: the subresource redrive. It is not stored; the answer is the EventRun that delivers them. An empty object selects all dead letters.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Standard object's metadata: name and namespace of the Trigger.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"selector": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Selector selects dead letters by their events. Optional; defaults to all dead letters.",
+							Ref:         ref(v1alpha1.EventSelector{}.OpenAPIModelName()),
+						},
+					},
+					"rate": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Rate is the maximum number of events per second. Optional; without it, events follow as fast as the Trigger takes them.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"destination": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Destination is not supported yet: events are delivered to the Trigger only.",
+							Ref:         ref(v1.Destination{}.OpenAPIModelName()),
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1.Destination{}.OpenAPIModelName(), v1alpha1.EventSelector{}.OpenAPIModelName(), metav1.ObjectMeta{}.OpenAPIModelName()},
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package v1alpha1 is the eventing.knative.dev/v1alpha1 API: EventPolicy.
+// Package v1alpha1 is the eventing.knative.dev/v1alpha1 API: EventPolicy, EventRun, and DeadLetter, which is not stored.
 //
 // +k8s:deepcopy-gen=package
 // +k8s:defaulter-gen=TypeMeta

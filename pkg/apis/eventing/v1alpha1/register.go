@@ -26,12 +26,15 @@ var (
 
 // Kinds returns an empty object and list of each stored kind of this package.
 func Kinds() []runtime.Object {
-	return []runtime.Object{&EventPolicy{}, &EventPolicyList{}}
+	return []runtime.Object{
+		&EventPolicy{}, &EventPolicyList{},
+		&EventRun{}, &EventRunList{},
+	}
 }
 
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion, Kinds()...)
-	scheme.AddKnownTypes(SchemeGroupVersion, &DeadLetter{}, &DeadLetterList{})
+	scheme.AddKnownTypes(SchemeGroupVersion, &DeadLetter{}, &DeadLetterList{}, &Redrive{})
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil
 }

@@ -69,3 +69,43 @@ func (in EventPolicyStatus) OpenAPIModelName() string {
 func (in EventPolicyToReference) OpenAPIModelName() string {
 	return "dev.knative.eventing.v1alpha1.EventPolicyToReference"
 }
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in EventRun) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1alpha1.EventRun"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in EventRunList) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1alpha1.EventRunList"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in EventRunRedrive) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1alpha1.EventRunRedrive"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in EventRunSpec) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1alpha1.EventRunSpec"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in EventRunStatus) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1alpha1.EventRunStatus"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in EventRunTarget) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1alpha1.EventRunTarget"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in EventSelector) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1alpha1.EventSelector"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in Redrive) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1alpha1.Redrive"
+}

@@ -53,6 +53,16 @@ var schemaYAML = typed.YAMLObject(`types:
     elementType:
       namedType: __untyped_deduced_
     elementRelationship: separable
+- name: com.github.knative-apiserver.knative-apiserver.pkg.apis.eventing.v1alpha1.EventRun
+  scalar: untyped
+  list:
+    elementType:
+      namedType: __untyped_atomic_
+    elementRelationship: atomic
+  map:
+    elementType:
+      namedType: __untyped_deduced_
+    elementRelationship: separable
 - name: com.github.knative-apiserver.knative-apiserver.pkg.apis.messaging.v1.Channel
   scalar: untyped
   list:

@@ -50,6 +50,8 @@ func (f *sharedInformerFactory) ForResource(resource schema.GroupVersionResource
 		// Group=eventing.knative.dev, Version=v1alpha1
 	case v1alpha1.SchemeGroupVersion.WithResource("eventpolicies"):
 		return &genericInformer{resource: resource.GroupResource(), informer: f.Eventing().V1alpha1().EventPolicies().Informer()}, nil
+	case v1alpha1.SchemeGroupVersion.WithResource("eventruns"):
+		return &genericInformer{resource: resource.GroupResource(), informer: f.Eventing().V1alpha1().EventRuns().Informer()}, nil
 
 		// Group=messaging.knative.dev, Version=v1
 	case messagingv1.SchemeGroupVersion.WithResource("channels"):

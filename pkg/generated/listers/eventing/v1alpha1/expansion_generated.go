@@ -9,3 +9,11 @@ type EventPolicyListerExpansion interface{}
 // EventPolicyNamespaceListerExpansion allows custom methods to be added to
 // EventPolicyNamespaceLister.
 type EventPolicyNamespaceListerExpansion interface{}
+
+// EventRunListerExpansion allows custom methods to be added to
+// EventRunLister.
+type EventRunListerExpansion interface{}
+
+// EventRunNamespaceListerExpansion allows custom methods to be added to
+// EventRunNamespaceLister.
+type EventRunNamespaceListerExpansion interface{}

@@ -10,6 +10,8 @@ import (
 type Interface interface {
 	// EventPolicies returns a EventPolicyInformer.
 	EventPolicies() TypedEventPolicyInformer
+	// EventRuns returns a EventRunInformer.
+	EventRuns() TypedEventRunInformer
 }
 
 type version struct {
@@ -26,4 +28,9 @@ func New(f internalinterfaces.SharedInformerFactory, namespace string, tweakList
 // EventPolicies returns a TypedEventPolicyInformer.
 func (v *version) EventPolicies() TypedEventPolicyInformer {
 	return &eventPolicyInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
+}
+
+// EventRuns returns a TypedEventRunInformer.
+func (v *version) EventRuns() TypedEventRunInformer {
+	return &eventRunInformer{factory: v.factory, namespace: v.namespace, tweakListOptions: v.tweakListOptions}
 }

@@ -13,6 +13,7 @@ import (
 type EventingV1alpha1Interface interface {
 	RESTClient() rest.Interface
 	EventPoliciesGetter
+	EventRunsGetter
 }
 
 // EventingV1alpha1Client is used to interact with features provided by the eventing.knative.dev group.
@@ -22,6 +23,10 @@ type EventingV1alpha1Client struct {
 
 func (c *EventingV1alpha1Client) EventPolicies(namespace string) EventPolicyInterface {
 	return newEventPolicies(c, namespace)
+}
+
+func (c *EventingV1alpha1Client) EventRuns(namespace string) EventRunInterface {
+	return newEventRuns(c, namespace)
 }
 
 // NewForConfig creates a new EventingV1alpha1Client for the given config.

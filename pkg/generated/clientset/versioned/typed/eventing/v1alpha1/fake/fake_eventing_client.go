@@ -16,6 +16,10 @@ func (c *FakeEventingV1alpha1) EventPolicies(namespace string) v1alpha1.EventPol
 	return newFakeEventPolicies(c, namespace)
 }
 
+func (c *FakeEventingV1alpha1) EventRuns(namespace string) v1alpha1.EventRunInterface {
+	return newFakeEventRuns(c, namespace)
+}
+
 // RESTClient returns a RESTClient that is used to communicate
 // with API server by this client implementation.
 func (c *FakeEventingV1alpha1) RESTClient() rest.Interface {

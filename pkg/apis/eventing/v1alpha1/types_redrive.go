@@ -1,0 +1,31 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+)
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// Redrive asks for the dead letters of a Trigger to be delivered again: the subresource redrive. It is not stored; the answer is the EventRun that
+// delivers them. An empty object selects all dead letters.
+type Redrive struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// Standard object's metadata: name and namespace of the Trigger.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Selector selects dead letters by their events. Optional; defaults to all dead letters.
+	// +optional
+	Selector *EventSelector `json:"selector,omitempty"`
+
+	// Rate is the maximum number of events per second. Optional; without it, events follow as fast as the Trigger takes them.
+	// +optional
+	Rate *int32 `json:"rate,omitempty"`
+
+	// Destination is not supported yet: events are delivered to the Trigger only.
+	// +optional
+	Destination *duckv1.Destination `json:"destination,omitempty"`
+}
