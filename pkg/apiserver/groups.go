@@ -31,6 +31,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/broker"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/eventpolicy"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/eventrun"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/links"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/trigger"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventtrace"
@@ -111,11 +112,19 @@ func (g *groups) all() ([]*genericapiserver.APIGroupInfo, error) {
 		return nil, fmt.Errorf("API group %s: %w", eventingv1.GroupName, err)
 	}
 	triggers["triggers/match"] = trigger.NewMatch(triggers["triggers"].(rest.Getter), g.matcher)
+	eventRuns, runs, err := eventrun.NewStorage(g.controllers, g.scheme, g.getter)
+	if err != nil {
+		return nil, fmt.Errorf("API group %s: %w", eventingv1alpha1.GroupName, err)
+	}
+	triggers["triggers/redrive"] = eventrun.NewRedrive(triggers["triggers"].(rest.Getter), runs)
 	eventingInfo, err := g.group(eventingv1.SchemeGroupVersion, g.storage(brokers, nil), g.storage(triggers, nil))
 	if err != nil {
 		return nil, err
 	}
-	alpha := []resourceStorage{g.storage(registry.NewStorage(eventpolicy.Resource(g.controllers, g.eventing), g.scheme, g.getter))}
+	alpha := []resourceStorage{
+		g.storage(registry.NewStorage(eventpolicy.Resource(g.controllers, g.eventing), g.scheme, g.getter)),
+		g.storage(eventRuns, nil),
+	}
 	if g.storesDead {
 		alpha = append(alpha, g.storage(map[string]rest.Storage{"deadletters": deadletter.NewREST(g.deadLetters)}, nil))
 	}

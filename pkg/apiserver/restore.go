@@ -67,7 +67,7 @@ func storedResources() []schema.GroupResource {
 	return []schema.GroupResource{
 		servingv1.Resource("services"), servingv1.Resource("configurations"), servingv1.Resource("revisions"), servingv1.Resource("routes"),
 		servingv1beta1.Resource("domainmappings"),
-		eventingv1alpha1.Resource("eventpolicies"),
+		eventingv1alpha1.Resource("eventpolicies"), eventingv1alpha1.Resource("eventruns"),
 		eventingv1.Resource("brokers"), eventingv1.Resource("triggers"),
 		messagingv1.Resource("channels"), messagingv1.Resource("subscriptions"),
 		networkingv1alpha1.Resource("clusterdomainclaims"),
