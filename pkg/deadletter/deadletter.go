@@ -75,7 +75,7 @@ func (d *DeadLetters) find(ctx context.Context, namespace, name string) (deadlet
 	if err != nil {
 		return position, deadletter.Letter{}, errorOf(err, name)
 	}
-	sequence, ok := sequenceOf(name, position)
+	sequence, ok := position.Sequence(name)
 	if !ok {
 		return position, deadletter.Letter{}, notFound(name)
 	}
@@ -341,22 +341,9 @@ func errorOf(err error, name string) error {
 	return apierrors.NewInternalError(err)
 }
 
-// nameOf returns the name of a dead letter. It has the time at which the namespace got its first one, so that it differs from names of an
-// earlier namespace.
-func nameOf(p deadletter.Position, sequence uint64) string {
-	return strconv.FormatInt(p.Since.Unix(), 36) + "-" + strconv.FormatUint(sequence, 10)
-}
-
-// sequenceOf is the inverse of nameOf.
-func sequenceOf(name string, p deadletter.Position) (uint64, bool) {
-	_, number, _ := strings.Cut(name, "-")
-	sequence, err := strconv.ParseUint(number, 10, 64)
-	return sequence, err == nil && name == nameOf(p, sequence)
-}
-
 // objectOf returns a dead letter as an object of the API.
 func objectOf(namespace string, p deadletter.Position, l *deadletter.Letter) eventingv1alpha1.DeadLetter {
-	name := nameOf(p, l.Sequence)
+	name := p.Name(l.Sequence)
 	d := eventingv1alpha1.DeadLetter{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: namespace, Name: name, UID: uidOf(namespace, name, p),

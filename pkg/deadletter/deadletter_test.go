@@ -171,7 +171,7 @@ func TestNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := nameOf(position, 1)
+	name := position.Name(1)
 	since, _, _ := strings.Cut(name, "-")
 	for _, other := range []string{"", "-", "1", "x-1", since, since + "-", since + "-0", since + "-2", since + "-01", since + "-+1", since + "--1", since + "-99999999999999999999", name + "-1"} {
 		_, getErr := f.Get(t.Context(), "ns", other)

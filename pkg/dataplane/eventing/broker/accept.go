@@ -51,6 +51,11 @@ func (b *Broker) Accept(ctx context.Context, key eventing.Key, events []*event.E
 		}
 	}
 	_, err := s.append(ctx, events, trace.OriginOf(ctx))
+	return rejected(ctx, err)
+}
+
+// rejected returns the error of an append with a reason of package eventing.
+func rejected(ctx context.Context, err error) error {
 	switch {
 	case err == nil, ctx.Err() != nil, errors.Is(err, eventing.ErrTooLarge), errors.Is(err, eventing.ErrFull):
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -265,6 +266,19 @@ type Position struct {
 	Since time.Time
 	// First and Last are the first and the last sequence. First is greater than Last without dead letters.
 	First, Last uint64
+}
+
+// Name returns the name of a dead letter. It has the time at which the namespace got its first one, so that it differs from names of an earlier
+// namespace.
+func (p Position) Name(sequence uint64) string {
+	return strconv.FormatInt(p.Since.Unix(), 36) + "-" + strconv.FormatUint(sequence, 10)
+}
+
+// Sequence is the inverse of Name. ok is false for the name of a dead letter of another namespace.
+func (p Position) Sequence(name string) (sequence uint64, ok bool) {
+	_, number, _ := strings.Cut(name, "-")
+	sequence, err := strconv.ParseUint(number, 10, 64)
+	return sequence, err == nil && name == p.Name(sequence)
 }
 
 // Position returns the Position of a namespace, or ErrNotFound if it has had no dead letters.

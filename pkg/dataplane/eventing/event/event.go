@@ -59,6 +59,8 @@ const (
 	ErrorDest = "knativeerrordest"
 	ErrorCode = "knativeerrorcode"
 	ErrorData = "knativeerrordata"
+	// Run of an event that was delivered again is the UID of the EventRun: of the last one, after several.
+	Run = "knativeeventrun"
 )
 
 // Get returns the value of an attribute.
