@@ -15,7 +15,11 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	eventruncontroller "github.com/knative-apiserver/knative-apiserver/pkg/controllers/eventrun"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/broker"
 	deadletterstore "github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/deadletter"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/eventrun"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
@@ -39,6 +43,20 @@ func (o *eventingOptions) newDeadLetterStore(ctx context.Context, log *eventlog.
 	})
 	o.registry.CustomMustRegister(store)
 	return store
+}
+
+// newRuns returns the runs that deliver dead letters again, nil without a store, and the controller of EventRuns.
+func (o *eventingOptions) newRuns(ctx context.Context, own *broker.Broker, store *deadletterstore.Store) (*eventrun.Runs, *reconciler.Controller, error) {
+	r := &eventruncontroller.Reconciler{Client: o.clients.versioned.EventingV1alpha1(), Clock: clock.RealClock{}}
+	controller, err := r.Controller(o.clients.informers.Eventing())
+	if err != nil || store == nil {
+		return nil, controller, err
+	}
+	runs := eventrun.New(ctx, eventrun.Options{
+		Target: own, Store: store, Budget: o.budget, Changed: controller.Enqueue, Clock: clock.RealClock{}, Logger: klog.FromContext(ctx).WithName("event-runs"),
+	})
+	r.Runs = runs
+	return runs, controller, nil
 }
 
 // consumerUID returns the original UID of a Trigger or Subscription.

@@ -33,6 +33,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/broker"
 	deadletterstore "github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/eventrun"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/ingress"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
@@ -192,6 +193,9 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 	}
 	all.followAddresses(o, at)
 	health.connect(all.triggers, all.subscriptions)
+	if m.broker.runs, all.runs, err = o.newRuns(ctx, own, store); err != nil {
+		return nil, err
+	}
 	if o.secure != nil && o.secure.run != nil {
 		m.authority = &ingressAuthority{run: o.secure.run}
 	}
@@ -212,8 +216,8 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 		}
 	}
 	m.streams = &controllers{name: "streams", all: []*reconciler.Controller{all.policies, all.brokers, all.channels}}
-	m.consumers = &consumers{controllers: controllers{name: "consumers", all: []*reconciler.Controller{all.triggers, all.subscriptions}}}
-	m.streams.awaited, m.consumers.awaited = m.streams.all, m.consumers.all
+	m.consumers = &consumers{controllers: controllers{name: "consumers", all: []*reconciler.Controller{all.triggers, all.subscriptions, all.runs}}}
+	m.streams.awaited, m.consumers.awaited = m.streams.all, []*reconciler.Controller{all.triggers, all.subscriptions}
 	if shared != nil {
 		m.consumers.log = log
 		shared.lead(all)
@@ -306,7 +310,9 @@ func (o *eventingOptions) trustBundles(deliverer *sender.Sender) func(ctx contex
 func (o *eventingOptions) authenticated() bool { return o.settings.Get().Senders.OIDC }
 
 // eventingControllers are the controllers of the kinds of Eventing.
-type eventingControllers struct{ policies, brokers, triggers, channels, subscriptions *reconciler.Controller }
+type eventingControllers struct {
+	policies, brokers, triggers, channels, subscriptions, runs *reconciler.Controller
+}
 
 func (o *eventingOptions) newControllers(ctx context.Context, plane dataPlane, table *senders.Table, hosts *eventing.ChannelHosts, recorder record.EventRecorder, at *addresses, archives *archive.Store) (c eventingControllers, err error) {
 	client, now := o.clients.versioned, clock.RealClock{}
@@ -505,6 +511,8 @@ type brokerModule struct {
 	deadLetters *deadletterstore.Store
 	// archives are the archives of Brokers; nil if they are disabled.
 	archives *archive.Store
+	// runs deliver dead letters again; nil without deadLetters.
+	runs *eventrun.Runs
 	// tails show events live.
 	tails    *tail.Hub
 	listener net.Listener
@@ -558,6 +566,9 @@ func (m *brokerModule) Retire() {
 // Stop stops accepting events, then delivering them, and closes the event log.
 func (m *brokerModule) Stop(ctx context.Context) error {
 	m.tails.Stop()
+	if m.runs != nil {
+		m.runs.Close()
+	}
 	err := m.Tasks.Stop(ctx)
 	m.dataPlane.Stop(stopTimeout)
 	m.ingress.Close()

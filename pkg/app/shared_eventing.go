@@ -21,6 +21,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	eventinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/eventing/v1"
+	eventingalphalisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/eventing/v1alpha1"
 	messaginglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/messaging/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
@@ -33,6 +34,7 @@ type sharedEventing struct {
 	streams       *streams.Manager
 	triggers      eventinglisters.TriggerLister
 	subscriptions messaginglisters.SubscriptionLister
+	runs          eventingalphalisters.EventRunLister
 	// gained are called when this replica becomes the owner of streams, with a function that reports whether it became the owner of a stream.
 	gained []func(which func(stream eventing.Key) bool)
 }
@@ -42,6 +44,7 @@ func newSharedEventing(ctx context.Context, own *broker.Broker, o eventingOption
 		owners:        ownership.NewTable(o.replica.Brokers(), eventing.Key.String),
 		triggers:      o.clients.informers.Eventing().V1().Triggers().Lister(),
 		subscriptions: o.clients.informers.Messaging().V1().Subscriptions().Lister(),
+		runs:          o.clients.informers.Eventing().V1alpha1().EventRuns().Lister(),
 	}
 	s.streams = streams.New(ctx, streams.Options{
 		Broker: own, Owners: s.owners, Subscribed: o.subscribed, Peers: o.replica.Transport(),
@@ -71,6 +74,7 @@ func (s *sharedEventing) lead(all eventingControllers) {
 		{all.channels, func(name types.NamespacedName) (eventing.Key, bool) { return streamKey(eventing.Channel, name), true }},
 		{all.triggers, s.brokerOf},
 		{all.subscriptions, s.channelOf},
+		{all.runs, s.brokerOfRun},
 		{all.policies, func(types.NamespacedName) (eventing.Key, bool) { return eventing.Key{}, false }},
 	} {
 		c.controller.Lead(func(name types.NamespacedName) bool { return s.owns(c.stream(name)) })
@@ -107,6 +111,15 @@ func (s *sharedEventing) brokerOf(name types.NamespacedName) (eventing.Key, bool
 		return eventing.Key{}, false
 	}
 	return streamKey(eventing.Broker, trigger.BrokerName()), true
+}
+
+// brokerOfRun returns the stream of the Trigger of an EventRun.
+func (s *sharedEventing) brokerOfRun(name types.NamespacedName) (eventing.Key, bool) {
+	run, err := s.runs.EventRuns(name.Namespace).Get(name.Name)
+	if err != nil {
+		return eventing.Key{}, false
+	}
+	return s.brokerOf(types.NamespacedName{Namespace: name.Namespace, Name: run.Spec.Target.Name})
 }
 
 // channelOf returns the stream of a Subscription, unless its channel is of another kind than Channel.

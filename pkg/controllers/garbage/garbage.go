@@ -44,6 +44,7 @@ func Resources() []Resource {
 		{eventingv1.SchemeGroupVersion.WithResource("brokers"), "Broker"},
 		{eventingv1.SchemeGroupVersion.WithResource("triggers"), "Trigger"},
 		{eventingv1alpha1.SchemeGroupVersion.WithResource("eventpolicies"), "EventPolicy"},
+		{eventingv1alpha1.SchemeGroupVersion.WithResource("eventruns"), "EventRun"},
 		{messagingv1.SchemeGroupVersion.WithResource("channels"), "Channel"},
 		{messagingv1.SchemeGroupVersion.WithResource("subscriptions"), "Subscription"},
 	}
