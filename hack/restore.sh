@@ -100,7 +100,7 @@ adopt() {
 	# this server, and own others.
 	local owners='serving\.knative\.dev/[^ ]+ (Service|Route|Configuration|Revision|DomainMapping)|eventing\.knative\.dev/[^ ]+ (Broker|EventPolicy|Trigger)'
 	owners+='|messaging\.knative\.dev/[^ ]+ (Channel|Subscription)'
-	local ours='(brokers|eventpolicies|triggers)\.eventing|(channels|subscriptions)\.messaging|(configurations|domainmappings|revisions|routes|services)\.serving'
+	local ours='(brokers|eventpolicies|eventruns|triggers)\.eventing|(channels|subscriptions)\.messaging|(configurations|domainmappings|revisions|routes|services)\.serving'
 	local template='{{range .items}}{{$o := .metadata}}{{range $i, $r := .metadata.ownerReferences}}'
 	template+='{{$o.namespace}} {{$o.name}} {{$i}} {{$r.apiVersion}} {{$r.kind}} {{$r.uid}}{{"\n"}}{{end}}{{end}}'
 	# Groups that are not available are an error.

@@ -122,7 +122,7 @@ type EventRunStatus struct {
 	// +optional
 	Total *int64 `json:"total,omitempty"`
 
-	// Queued is the number of events that are queued for delivery, and of those that were deleted since they were counted.
+	// Queued is the number of events that are queued for delivery, including events whose dead letters were deleted since they were counted.
 	// +optional
 	Queued int64 `json:"queued,omitempty"`
 

@@ -37,8 +37,10 @@ func (d *deadLetters) end(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	end, _ := position.Sequence(d.last)
-	return end, nil
+	if end, ok := position.Sequence(d.last); ok {
+		return end, nil
+	}
+	return 0, nil
 }
 
 func (d *deadLetters) read(ctx context.Context, from uint64) (page []item, next uint64, err error) {

@@ -1,0 +1,184 @@
+package eventing
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+func redrivePath(namespace, trigger string) string {
+	return "/apis/eventing.knative.dev/v1/namespaces/" + namespace + "/triggers/" + trigger + "/redrive"
+}
+
+// redrive requests a redrive and returns the EventRun.
+func (s *server) redrive(t testing.TB, namespace, trigger, body string) *eventingv1alpha1.EventRun {
+	t.Helper()
+	r := s.Do(t, harness.Request{Method: http.MethodPost, Path: redrivePath(namespace, trigger), Body: body})
+	run := &eventingv1alpha1.EventRun{}
+	if err := json.Unmarshal(r.Body, run); err != nil || r.Code != http.StatusCreated || run.Kind != "EventRun" {
+		t.Fatalf("%v: %d %s", err, r.Code, r.Body)
+	}
+	return run
+}
+
+// awaitRun waits until an EventRun has a phase.
+func (s *server) awaitRun(t testing.TB, run *eventingv1alpha1.EventRun, phase eventingv1alpha1.EventRunPhase) (now *eventingv1alpha1.EventRun) {
+	t.Helper()
+	harness.Eventually(t, fmt.Sprintf("the EventRun is %s", phase), func() (err error) {
+		if now, err = s.Knative.EventingV1alpha1().EventRuns(run.Namespace).Get(t.Context(), run.Name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		if now.UID != run.UID || now.Status.Phase != phase {
+			return fmt.Errorf("%s is %+v", now.UID, now.Status)
+		}
+		return nil
+	})
+	return now
+}
+
+// deliveredTo returns the IDs of the events that a subscriber accepted after some requests, in order.
+func deliveredTo(s *harness.Subscriber, after int) (ids []string) {
+	for _, d := range s.Deliveries()[after:] {
+		ids = append(ids, d.ID)
+	}
+	return ids
+}
+
+// TestRedrive delivers dead letters again by kubectl, in their order, once their subscriber works. They are deleted, and the
+// EventRun succeeds. Dead letters of other Triggers stay.
+func TestRedrive(t *testing.T) {
+	ns := namespace()
+	s := shared
+	sink := harness.NewSink(t)
+	subscriber, other := sink.At("/bill"), sink.At("/other")
+	subscriber.AnswerCode(http.StatusBadRequest)
+	other.AnswerCode(http.StatusBadRequest)
+	orders := s.broker(t, ns, "orders")
+	s.trigger(t, ns, "orders", "bill", subscriber.URL, ofType("order"), annotated(duckv1.DeliveryOrderAnnotationKey, duckv1.DeliveryOrdered))
+	s.trigger(t, ns, "orders", "other", other.URL)
+	events := numbered("event", "order", 30)
+	mustPost(t, orders, events...)
+	mustPost(t, orders, event{id: "rest", kind: "rest"})
+	s.awaitDeadLetters(t, ns, "", 61)
+
+	kubectl := harness.NewKubectl(t, s.Kubeconfig, ns)
+	// It fails again: the dead letters stay, with new names.
+	run := s.redrive(t, ns, "bill", "{}")
+	if done := s.awaitRun(t, run, eventingv1alpha1.EventRunSucceeded); *done.Status.Total != 30 || done.Status.Queued != 30 {
+		t.Errorf("status %+v", done.Status)
+	}
+	s.awaitDeadLetters(t, ns, "consumer.kind=Trigger,consumer.name=bill", 30)
+
+	before := subscriber.Requests()
+	subscriber.AnswerCode(http.StatusOK)
+	out := kubectl.Must(t, `{"selector": {"source": "/test"}}`, "create", "--raw", redrivePath(ns, "bill"), "-f", "-")
+	if !strings.Contains(out, `"EventRun"`) {
+		t.Errorf("kubectl create --raw:\n%s", out)
+	}
+	second, err := s.Knative.EventingV1alpha1().EventRuns(ns).Get(t.Context(), run.Name, metav1.GetOptions{})
+	if err != nil || second.UID == run.UID {
+		t.Fatalf("the ended EventRun was not replaced: %v", err)
+	}
+	s.awaitRun(t, second, eventingv1alpha1.EventRunSucceeded)
+	if err := subscriber.AwaitAll(bounded(t), ids(events)); err != nil {
+		t.Fatal(err)
+	}
+	if got := deliveredTo(subscriber, before); !slices.Equal(got, ids(events)) {
+		t.Errorf("delivered %q", got)
+	}
+	for _, d := range subscriber.Deliveries()[before:] {
+		if got := d.Header.Get("Ce-Knativeeventrun"); got != string(second.UID) {
+			t.Errorf("event %s has the run %q, want %s", d.ID, got, second.UID)
+		}
+	}
+	s.awaitDeadLetters(t, ns, "consumer.kind=Trigger,consumer.name=bill", 0)
+	s.awaitDeadLetters(t, ns, "consumer.kind=Trigger,consumer.name=other", 31)
+	if table := kubectl.Must(t, "", "get", "eventruns"); !strings.Contains(table, "Trigger/bill") || !strings.Contains(table, "Succeeded") || !strings.Contains(table, "30/30") {
+		t.Errorf("table:\n%s", table)
+	}
+
+	other.AnswerCode(http.StatusOK)
+	s.awaitRun(t, s.redrive(t, ns, "other", `{"selector": {"type": "rest"}}`), eventingv1alpha1.EventRunSucceeded)
+	s.awaitDeadLetters(t, ns, "", 30)
+	kubectl.MustFail(t, "may not change", "", "patch", "eventrun", "trigger-other", "--type=merge", "-p", `{"spec": {"target": {"name": "bill"}}}`)
+	kubectl.MustFail(t, "Forbidden", `{"apiVersion": "eventing.knative.dev/v1alpha1", "kind": "EventRun", "metadata": {"name": "a"}, "spec": {"target": {"kind": "Trigger", "name": "bill"}, "redrive": {}}}`, "create", "-f", "-")
+	for body, want := range map[string]string{`{"rate": 0}`: "rate: Invalid value", `{"destination": {"uri": "http://example.com/"}}`: "destination: Forbidden", `{"selector": {}}`: "selector: Required"} {
+		if r := s.Do(t, harness.Request{Method: http.MethodPost, Path: redrivePath(ns, "bill"), Body: body}); r.Code != http.StatusUnprocessableEntity || !strings.Contains(string(r.Body), want) {
+			t.Errorf("%s: %d %s", body, r.Code, r.Body)
+		}
+	}
+
+	// The EventRun is deleted with its Trigger.
+	if err := s.Knative.EventingV1().Triggers(ns).Delete(t.Context(), "other", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the EventRun of the deleted Trigger is deleted", func() error {
+		if _, err := s.Knative.EventingV1alpha1().EventRuns(ns).Get(t.Context(), "trigger-other", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Errorf("reading it returns %w", err)
+		}
+		return nil
+	})
+}
+
+// TestRedriveResumes kills the server during a redrive, which continues after the restart: no dead letter is lost, and each kill repeats one at
+// most. A second redrive at the same time is a conflict; deleting the EventRun cancels it.
+func TestRedriveResumes(t *testing.T) {
+	const count, kills = 60, 2
+	ns := namespace()
+	s := start(t, t.TempDir())
+	subscriber := harness.NewSink(t).At("/")
+	subscriber.AnswerCode(http.StatusBadRequest)
+	orders := s.broker(t, ns, "orders")
+	s.trigger(t, ns, "orders", "bill", subscriber.URL)
+	events := numbered("event", "order", count)
+	mustPost(t, orders, events...)
+	s.awaitDeadLetters(t, ns, "", count)
+
+	subscriber.AnswerCode(http.StatusOK)
+	before := subscriber.Requests()
+	run := s.redrive(t, ns, "bill", `{"rate": 10}`)
+	if r := s.Do(t, harness.Request{Method: http.MethodPost, Path: redrivePath(ns, "bill"), Body: "{}"}); r.Code != http.StatusConflict || !strings.Contains(string(r.Body), "is in progress") {
+		t.Errorf("a second redrive: %d %s", r.Code, r.Body)
+	}
+	for i := range kills {
+		if err := subscriber.Await(bounded(t), 10*(i+1)); err != nil {
+			t.Fatal(err)
+		}
+		s.Kill()
+		if err := s.restart(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	done := s.awaitRun(t, run, eventingv1alpha1.EventRunSucceeded)
+	if *done.Status.Total != count || done.Status.Queued != count {
+		t.Errorf("status %+v", done.Status)
+	}
+	if err := subscriber.AwaitAll(bounded(t), ids(events)); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitDeadLetters(t, ns, "", 0)
+	t.Logf("%d events were delivered by %d requests", count, subscriber.Requests()-before)
+
+	subscriber.AnswerCode(http.StatusBadRequest)
+	mustPost(t, orders, numbered("later", "order", count)...)
+	s.awaitDeadLetters(t, ns, "", count)
+	subscriber.AnswerCode(http.StatusOK)
+	canceled := s.redrive(t, ns, "bill", `{"rate": 1}`)
+	if err := s.Knative.EventingV1alpha1().EventRuns(ns).Delete(t.Context(), canceled.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitRun(t, s.redrive(t, ns, "bill", `{"selector": {"id": "later-50"}}`), eventingv1alpha1.EventRunSucceeded)
+	if left := s.deadLetters(t, ns, nil).Items; len(left) == 0 {
+		t.Error("the canceled redrive delivered all dead letters")
+	}
+}
