@@ -26,7 +26,7 @@ type RunProgress struct {
 	// Counted is true once Remaining is known: the number of events that were selected at the start.
 	Counted   bool
 	Remaining int64
-	// Queued is the number of events that were queued for delivery, Failed the number of events that are too large for the event log.
+	// Queued is the number of events that were queued for delivery or deleted meanwhile, Failed the number of events that are too large for the event log.
 	Queued, Failed int64
 	// Waiting is why the run waits. Empty while it progresses.
 	Waiting string

@@ -124,8 +124,6 @@ func describeRun(run *eventingv1alpha1.EventRun) string {
 
 // awaitRun returns an EventRun when it has ended.
 func awaitRun(ctx context.Context, e *environment, s *session, run *eventingv1alpha1.EventRun) (*eventingv1alpha1.EventRun, error) {
-	timer := e.clock.NewTicker(redriveInterval)
-	defer timer.Stop()
 	for {
 		now, err := s.client.EventingV1alpha1().EventRuns(run.Namespace).Get(ctx, run.Name, metav1.GetOptions{})
 		switch {
@@ -137,7 +135,7 @@ func awaitRun(ctx context.Context, e *environment, s *session, run *eventingv1al
 			return now, nil
 		}
 		select {
-		case <-timer.C():
+		case <-e.clock.After(redriveInterval):
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}

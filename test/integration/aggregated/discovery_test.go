@@ -30,6 +30,7 @@ func wantNames() map[string]names {
 		"brokers":        {"broker", nil, eventing},
 		"triggers":       {"trigger", nil, eventing},
 		"eventpolicies":  {"eventpolicy", nil, eventing},
+		"eventruns":      {"eventrun", nil, []string{"eventing", "knative"}},
 		"channels":       {"channel", []string{"ch"}, []string{"all", "channel", "knative", "messaging"}},
 		"subscriptions":  {"subscription", []string{"sub"}, []string{"all", "knative", "messaging"}},
 	}
@@ -87,7 +88,7 @@ func TestAggregatedDiscovery(t *testing.T) {
 				case "services":
 					want = []string{"proxy", "status"}
 				case "triggers":
-					want = []string{"match", "status"}
+					want = []string{"match", "redrive", "status"}
 				}
 				if !slices.Equal(subresources, want) || resource.Scope != apidiscoveryv2.ScopeNamespace {
 					t.Errorf("%s: scope %s, subresources %v, want %v", resource.Resource, resource.Scope, subresources, want)

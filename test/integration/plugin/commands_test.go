@@ -175,18 +175,25 @@ func TestCommands(t *testing.T) {
 		}
 	})
 
-	t.Run("deadletters", func(t *testing.T) {
+	t.Run("deadletters and redrive", func(t *testing.T) {
 		shared.breakTrigger(t, namespace)
 		name := ""
-		harness.Eventually(t, "the event is a dead letter", func() error {
-			list := &eventingv1alpha1.DeadLetterList{}
-			decode(t, succeeds(t, kubectl, "deadletters", "-l", "eventing.knative.dev/trigger=broken", "-o", "json"), json.Unmarshal, list)
-			if len(list.Items) != 1 || list.Items[0].Event.ID != "3001" {
-				return fmt.Errorf("the dead letters are %+v", list.Items)
-			}
-			name = list.Items[0].Name
-			return nil
-		})
+		await := func(what string) {
+			t.Helper()
+			harness.Eventually(t, what, func() error {
+				list := &eventingv1alpha1.DeadLetterList{}
+				decode(t, succeeds(t, kubectl, "deadletters", "-l", "eventing.knative.dev/trigger=broken", "-o", "json"), json.Unmarshal, list)
+				if len(list.Items) != 1 || list.Items[0].Event.ID != "3001" || list.Items[0].Name == name {
+					return fmt.Errorf("the dead letters are %+v", list.Items)
+				}
+				name = list.Items[0].Name
+				return nil
+			})
+		}
+		await("the event is a dead letter")
+		matches(t, succeeds(t, kubectl, "redrive", "trigger/broken", "--type", "com.example.broken", "--cesql", "id = '3001'", "--rate", "100", "--wait"),
+			`EventRun trigger-broken has ended: 1 of 1 events are queued for delivery`)
+		await("the event is another dead letter, because the subscriber still fails")
 		matches(t, succeeds(t, kubectl, "deadletters", "-o", "wide"), `NAME +ID +TYPE +OBJECT +ATTEMPTS +CODE +AGE +SOURCE +SUBSCRIBER +ERROR`,
 			name+` +3001 +com\.example\.broken +Trigger broken +1 +418 +\S+ +/shop +http://\S+ +POST .*`)
 		matches(t, succeeds(t, kubectl, "deadletters", name), `Event: +3001, type com\.example\.broken, source /shop`, `Accepted by: +Broker orders`, `Failed for: +Trigger broken`,

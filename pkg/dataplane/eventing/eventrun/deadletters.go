@@ -16,6 +16,7 @@ const pageItems = 100
 type Store interface {
 	Position(ctx context.Context, namespace string) (deadletter.Position, error)
 	Read(ctx context.Context, q deadletter.Query) (letters []deadletter.Letter, next uint64, err error)
+	Get(ctx context.Context, namespace string, sequence uint64) (deadletter.Letter, error)
 	Delete(ctx context.Context, namespace string, sequence uint64) error
 }
 
@@ -62,6 +63,14 @@ func (d *deadLetters) read(ctx context.Context, from uint64) (page []item, next 
 		}
 	}
 	return page, next, nil
+}
+
+func (d *deadLetters) holds(ctx context.Context, i *item) (bool, error) {
+	_, err := d.store.Get(ctx, d.namespace, i.position)
+	if errors.Is(err, deadletter.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // done deletes a dead letter that is queued.

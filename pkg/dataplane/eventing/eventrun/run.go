@@ -29,6 +29,8 @@ const (
 type source interface {
 	// read returns the events from a position on: so few that a page fits in memory. next is the position of the others, 0 without others.
 	read(ctx context.Context, from uint64) (page []item, next uint64, err error)
+	// holds reports whether an event that was read is still in the source. A page may be old if events follow slowly.
+	holds(ctx context.Context, i *item) (bool, error)
 	// done is called after an event is queued, or cannot be: read does not return it anymore after a restart, except a failed one.
 	done(ctx context.Context, i *item, failed bool) error
 }
@@ -181,6 +183,18 @@ func (r *run) queue(ctx context.Context, i *item) bool {
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 		defer cancel()
 		return do(limited)
+	}
+	held := false
+	if !r.retry(ctx, func() (err error) {
+		held, err = r.source.holds(ctx, i)
+		return err
+	}) {
+		return false
+	}
+	if !held {
+		// It was deleted meanwhile.
+		r.progress.change(func(p *eventing.RunProgress) { p.Queued++ })
+		return true
 	}
 	failed, queued := false, false
 	r.retry(ctx, func() error {

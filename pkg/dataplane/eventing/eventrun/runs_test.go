@@ -386,6 +386,17 @@ func (m *memory) Read(_ context.Context, q deadletter.Query) (letters []deadlett
 	return letters, 0, nil
 }
 
+func (m *memory) Get(_ context.Context, _ string, sequence uint64) (deadletter.Letter, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, l := range m.letters {
+		if l.Sequence == sequence {
+			return l, nil
+		}
+	}
+	return deadletter.Letter{}, deadletter.ErrNotFound
+}
+
 func (m *memory) Delete(_ context.Context, _ string, sequence uint64) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -409,6 +420,28 @@ func TestRate(t *testing.T) {
 			if since := at.Sub(to.at[0]); since != time.Duration(i)*time.Second/2 {
 				t.Errorf("event %d was queued after %s", i, since)
 			}
+		}
+	})
+}
+
+// TestDeleted leaves out a dead letter that is deleted while it waits, though it was read before.
+func TestDeleted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to, store := &target{}, newMemory(4)
+		runs, ended := newRuns(t, to, store)
+		limited := runTo(lastOf(t, runs))
+		limited.Rate = 1
+		runs.Start(name, limited)
+		time.Sleep(1500 * time.Millisecond) //nolint:forbidigo // virtual time
+		if err := store.Delete(t.Context(), "shop", 4); err != nil {
+			t.Fatal(err)
+		}
+		<-ended
+		if got := to.ids(); !slices.Equal(got, []string{"0", "1", "2"}) {
+			t.Errorf("queued %q", got)
+		}
+		if p := runs.Start(name, limited); p.Queued != 4 || p.Remaining != 4 {
+			t.Errorf("progress %+v", p)
 		}
 	})
 }

@@ -83,3 +83,23 @@ func TestMatchRight(t *testing.T) {
 	awaitCode(t, developer, request, http.StatusCreated, `"matched":true`)
 	awaitCode(t, stranger, request, http.StatusForbidden, "triggers/match")
 }
+
+// TestRedriveRight delivers dead letters again for users with the right triggers/redrive only. No other right creates EventRuns.
+func TestRedriveRight(t *testing.T) {
+	ns := host.Namespace(t, "redrive", nil)
+	trigger := &eventingv1.Trigger{ObjectMeta: metav1.ObjectMeta{Name: "bill"}, Spec: eventingv1.TriggerSpec{Broker: "orders", Subscriber: duckv1.Destination{URI: "http://sink.example.com"}}}
+	if _, err := host.Admin.Knative.EventingV1().Triggers(ns).Create(t.Context(), trigger, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	const operator, stranger = "redrive-operator", "redrive-stranger"
+	allow(t, ns, operator, right("triggers/redrive", "create"))
+	allow(t, ns, stranger, right("triggers", "create"), right("triggers", "update"), right("eventruns", "create"))
+	redrive := harness.Request{Method: http.MethodPost, Path: "/apis/eventing.knative.dev/v1/namespaces/" + ns + "/triggers/bill/redrive", Body: "{}"}
+	create := harness.Request{
+		Method: http.MethodPost, Path: "/apis/eventing.knative.dev/v1alpha1/namespaces/" + ns + "/eventruns",
+		Body: `{"apiVersion": "eventing.knative.dev/v1alpha1", "kind": "EventRun", "metadata": {"name": "a"}, "spec": {"target": {"kind": "Trigger", "name": "bill"}, "redrive": {}}}`,
+	}
+	awaitCode(t, stranger, redrive, http.StatusForbidden, "triggers/redrive")
+	awaitCode(t, stranger, create, http.StatusForbidden, "subresource redrive")
+	awaitCode(t, operator, redrive, http.StatusCreated, `"kind":"EventRun"`)
+}
