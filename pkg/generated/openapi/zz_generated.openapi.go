@@ -3550,7 +3550,7 @@ func schema_pkg_apis_eventing_v1alpha1_EventRunStatus(ref common.ReferenceCallba
 					},
 					"queued": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Queued is the number of events that are queued for delivery, and of those that were deleted since they were counted.",
+							Description: "Queued is the number of events that are queued for delivery, including events whose dead letters were deleted since they were counted.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},

@@ -22,7 +22,7 @@ type EventRunStatusApplyConfiguration struct {
 	Last *string `json:"last,omitempty"`
 	// Total is the number of selected events. Omitted until they are counted.
 	Total *int64 `json:"total,omitempty"`
-	// Queued is the number of events that are queued for delivery, and of those that were deleted since they were counted.
+	// Queued is the number of events that are queued for delivery, including events whose dead letters were deleted since they were counted.
 	Queued *int64 `json:"queued,omitempty"`
 	// Failed is the number of events that cannot be delivered again. They remain dead letters.
 	Failed *int64 `json:"failed,omitempty"`
