@@ -125,6 +125,22 @@ func (r *Retained) AppendTogether(ctx context.Context, records ...Record) error 
 	return w.Append(ctx, records...)
 }
 
+// Pending is an append whose result is not known yet.
+type Pending = commit.Pending
+
+// Start is AppendTogether of one record without the wait for its result. started is false if nothing was started, because this process has not
+// appended to the stream yet.
+func (r *Retained) Start(record Record) (p Pending, started bool, err error) {
+	r.log.mu.Lock()
+	w := r.log.retained[r.id]
+	r.log.mu.Unlock()
+	if w == nil {
+		return Pending{}, false, nil
+	}
+	p, err = w.Start(record)
+	return p, err == nil, err
+}
+
 // State returns the state of the stream. queues also has the number of messages of each queue. It returns ErrNotFound if the stream
 // does not exist.
 func (r *Retained) State(ctx context.Context) (state RetainedState, queues map[string]uint64, err error) {

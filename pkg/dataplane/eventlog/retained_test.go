@@ -147,6 +147,23 @@ func TestRetainedTogether(t *testing.T) {
 	if !slices.Equal(all, []string{"0+1", "2", "3"}) {
 		t.Errorf("messages %q", all)
 	}
+	other := retained(t, l, "other")
+	if _, started, err := other.Start(Record{Data: []byte("0")}); started || err != nil {
+		t.Errorf("an append to a stream that does not exist was started: %v, %v", started, err)
+	}
+	if err := other.AppendTogether(t.Context(), Record{Data: []byte("0")}); err != nil {
+		t.Fatal(err)
+	}
+	pending, started, err := other.Start(Record{Data: []byte("1")})
+	if !started || err != nil || pending.Wait(t.Context()) != nil {
+		t.Errorf("started %v: %v", started, err)
+	}
+	if all, _ := readAll(t, other, "", 10, 1<<20); !slices.Equal(all, []string{"0", "1"}) {
+		t.Errorf("read %q", all)
+	}
+	if _, started, err := other.Start(Record{Data: make([]byte, 100<<20)}); started || !errors.Is(err, ErrTooLarge) {
+		t.Errorf("an append of 100 MiB was started: %v, %v", started, err)
+	}
 	l.SetRetainedBytes("a", 10)
 	l.SetRetainedBytes("b", 5)
 	l.SetRetainedBytes("a", 2)

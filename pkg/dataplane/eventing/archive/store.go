@@ -222,7 +222,11 @@ func (a *archive) begin(ctx context.Context, accepted time.Time, events []*event
 		return func() {}
 	}
 	a.used.Store(true)
-	records, done := encode(accepted, events), make(chan struct{})
+	records := encode(accepted, events)
+	if end := a.start(ctx, records); end != nil {
+		return end
+	}
+	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		a.finish(ctx, len(events), a.append(ctx, records))
@@ -230,14 +234,50 @@ func (a *archive) begin(ctx context.Context, accepted time.Time, events []*event
 	return func() { <-done }
 }
 
+// start starts to append records if nothing delays that: they are one record that fits, and an earlier append has succeeded. It returns nil
+// otherwise.
+func (a *archive) start(ctx context.Context, records []record) (end func()) {
+	limit, bytes := a.store.limit(a.setting.Load()), int64(len(records[0].data))
+	if len(records) > 1 || !a.stream.Fits(limit, bytes) || !a.number(&records[0]) {
+		return nil
+	}
+	pending, started, err := a.stream.Start(eventlog.Record{Data: records[0].data})
+	if err != nil || !started {
+		return nil
+	}
+	return func() {
+		err := pending.Wait(ctx)
+		switch {
+		case err == nil:
+			a.stream.Grow(bytes)
+			a.store.sweeper.Added(bytes, min(limit, a.store.options.MaxTotalBytes))
+		case errors.Is(err, eventlog.ErrFull):
+			err = a.append(ctx, records)
+		}
+		a.finish(ctx, records[0].events, err)
+	}
+}
+
+// number sets the number of the first event of a record. It returns false if it is not known yet.
+func (a *archive) number(r *record) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.opened {
+		setNumber(r.data, a.next)
+		a.next += uint64(r.events)
+	}
+	return a.opened
+}
+
 // append numbers and appends records.
 func (a *archive) append(ctx context.Context, records []record) error {
-	if err := a.open(ctx); err != nil {
-		return err
-	}
 	appended, bytes := make([]eventlog.Record, len(records)), int64(retention.Overhead)
 	for i := range records {
-		setNumber(records[i].data, a.take(records[i].events))
+		for !a.number(&records[i]) {
+			if err := a.open(ctx); err != nil {
+				return err
+			}
+		}
 		appended[i].Data = records[i].data
 		bytes += int64(len(records[i].data))
 	}
@@ -303,15 +343,6 @@ func (a *archive) readNext(ctx context.Context) error {
 	}
 	a.opened = true
 	return nil
-}
-
-// take returns the number of the first of so many events.
-func (a *archive) take(events int) uint64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	first := a.next
-	a.next += uint64(events)
-	return first
 }
 
 // limit returns the size of an archive with a setting.

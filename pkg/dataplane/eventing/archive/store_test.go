@@ -472,7 +472,7 @@ func TestExclude(t *testing.T) {
 	}
 }
 
-// TestFullDisk accepts events without archiving them while the disk is full, counts them, and archives again once there is space.
+// TestFullDisk counts accepted events that cannot be archived because the disk is full, but no events whose sender gets no answer.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
 	log, err := eventlog.Open(t.Context(), eventlog.Options{Dir: dir, Logger: testr.New(t), MinFreeBytes: 1 << 60})

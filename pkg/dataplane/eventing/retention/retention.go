@@ -67,24 +67,32 @@ func (s *Stream) Add(ctx context.Context, limit, bytes int64, add func(context.C
 		err = add(ctx)
 	}
 	if err == nil {
-		s.bytes.Add(bytes)
+		s.Grow(bytes)
 	}
 	return full, err
 }
 
+// Fits reports whether so many bytes can be appended without an eviction. The caller may append them without Add, and call Grow.
+func (s *Stream) Fits(limit, bytes int64) bool {
+	held := s.bytes.Load()
+	return held >= 0 && held+bytes <= limit
+}
+
+// Grow notes that bytes were appended.
+func (s *Stream) Grow(bytes int64) { s.bytes.Add(bytes) }
+
 // makeRoom evicts messages if others would exceed the limit. Only callers that would exceed it by far wait for the eviction of another.
 func (s *Stream) makeRoom(ctx context.Context, limit, bytes int64) error {
-	fits := func(limit int64) bool { held := s.bytes.Load(); return held >= 0 && held+bytes <= limit }
-	if fits(limit) {
+	if s.Fits(limit, bytes) {
 		return nil
 	}
-	if !fits(limit + limit/roomParts) {
+	if !s.Fits(limit+limit/roomParts, bytes) {
 		s.evicting.Lock()
 	} else if !s.evicting.TryLock() {
 		return nil
 	}
 	defer s.evicting.Unlock()
-	if fits(limit) {
+	if s.Fits(limit, bytes) {
 		return nil
 	}
 	return s.evict(ctx, limit-bytes, Room(limit)-bytes)

@@ -176,19 +176,42 @@ func split(records []Record) (n, bytes int) {
 
 // append appends the records of one batch.
 func (w *Writer) append(ctx context.Context, records []Record, bytes int) error {
-	if err := w.admit(int64(bytes)); err != nil {
-		return w.failed(err)
-	}
-	b, err := w.gather(records, bytes) //nolint:contextcheck // a commit serves all waiting callers, so it does not end with the context of one
+	p, err := w.start(records, bytes) //nolint:contextcheck // a commit serves all waiting callers, so it does not end with the context of one
 	if err != nil {
-		return w.failed(err)
+		return err
 	}
+	return p.Wait(ctx)
+}
+
+// Pending is an append whose result is not known yet.
+type Pending struct{ batch *batch }
+
+// Wait returns the result as Append does.
+func (p Pending) Wait(ctx context.Context) error {
 	select {
-	case <-b.done:
-		return b.err
+	case <-p.batch.done:
+		return p.batch.err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// Start is Append of one record without the wait for its result. The data may be reused after it returns.
+func (w *Writer) Start(record Record) (Pending, error) {
+	records := [1]Record{record}
+	return w.start(records[:], layout.RecordSize(len(record.Data)))
+}
+
+// start adds the records of one batch to a batch.
+func (w *Writer) start(records []Record, bytes int) (Pending, error) {
+	if err := w.admit(int64(bytes)); err != nil {
+		return Pending{}, w.failed(err)
+	}
+	b, err := w.gather(records, bytes)
+	if err != nil {
+		return Pending{}, w.failed(err)
+	}
+	return Pending{b}, nil
 }
 
 func (w *Writer) failed(err error) error {
