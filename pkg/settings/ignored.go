@@ -57,7 +57,7 @@ func ignored() []ignoredKeys {
 	const (
 		kreferences, election           = "config-kreference-mapping", "config-leader-election"
 		logging, observability, tracing = "config-logging", ObservabilityConfigMapName, "config-tracing"
-		ping, sugar, brokerChannel      = "config-ping-defaults", "config-sugar", "config-br-default-channel"
+		ping, sugar                     = "config-ping-defaults", "config-sugar"
 		features                        = servingv1.FeaturesConfigMapName
 	)
 	return []ignoredKeys{
@@ -90,8 +90,7 @@ func ignored() []ignoredKeys {
 		{NetworkConfigMapName, "each public host name has its own certificate", []string{"namespace-wildcard-cert-selector"}},
 		{NetworkConfigMapName, "backends are always reached by the addresses of their Pods", []string{"enable-mesh-pod-addressability", "mesh-compatibility-mode"}},
 
-		{brokerChannel, noChannel, []string{"channel-template-spec"}},
-		{brokerChannel, noChannel, nil},
+		{BrokerConfigMapName, noChannel, []string{"channel-template-spec"}},
 		{kreferences, "references use apiVersion", nil},
 		{election, fixedTimes, []string{"lease-duration", "renew-deadline", "retry-period", "buckets"}},
 		{election, fixedTimes, nil},

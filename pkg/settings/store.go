@@ -27,6 +27,7 @@ func (c configMap) read(s *Settings, data map[string]string) error {
 func configMaps() []configMap {
 	return []configMap{
 		{AutoscalerConfigMapName, parseAutoscaler},
+		{BrokerConfigMapName, parseBrokerConfig},
 		{BrokerDefaultsConfigMapName, parseBrokerDefaults},
 		{CertManagerConfigMapName, parseCertManager},
 		{ChannelDefaultsConfigMapName, parseChannelDefaults},

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,16 +18,7 @@ import (
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
-)
-
-const (
-	// KeyArchiveRetention is the age at which archived events are deleted, such as 24h. 0 or none disables the archive.
-	KeyArchiveRetention = "archive-retention"
-	// KeyArchiveMaxBytes bounds the archive of the Broker, such as 512Mi. None selects the limit of the namespace.
-	KeyArchiveMaxBytes = "archive-max-bytes"
-
-	// minRetention and minBytes are the least values, except for no archive.
-	minRetention, minBytes = time.Minute, 1 << 20
+	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
 // ConditionArchiveReady reports whether the accepted events of a Broker are archived. Its severity is Warning, so that Ready does not depend on
@@ -49,6 +39,8 @@ const (
 const (
 	// pollInterval is the time between reads of a ConfigMap that is not watched, retryInterval the time after a failed read.
 	pollInterval, retryInterval = time.Minute, 10 * time.Second
+	// maxFault bounds the text about wrong values in a condition.
+	maxFault = 500
 )
 
 // Archives is the part of the data plane that archives events. See archive.Store.
@@ -119,9 +111,9 @@ func (a *Archiving) apply(ctx context.Context, broker *eventingv1.Broker, stream
 		condition := reconciler.Unknown(ConditionArchiveReady, ReasonConfigUnavailable, fmt.Sprintf("ConfigMap %q in namespace %q cannot be read: %v", ref.Name, ref.Namespace, err))
 		return &condition, retryInterval, a.keep(ctx, stream)
 	}
-	wanted, err := archiveOf(config)
+	wanted, err := settings.ParseArchive(config.Name, config.Data)
 	if err != nil {
-		condition := reconciler.False(ConditionArchiveReady, ReasonConfigInvalid, fmt.Sprintf("ConfigMap %q in namespace %q: %v", ref.Name, ref.Namespace, err))
+		condition := reconciler.False(ConditionArchiveReady, ReasonConfigInvalid, fmt.Sprintf("ConfigMap in namespace %q: %.*s", ref.Namespace, maxFault, err.Error()))
 		return &condition, requeue, a.keep(ctx, stream)
 	}
 	if wanted == nil {
@@ -160,43 +152,16 @@ func (a *Archiving) condition(wanted *eventing.Archive) duckv1.Condition {
 		return reconciler.False(ConditionArchiveReady, ReasonArchiveDisabled, "The operator disabled archives: --archive-max-retention is 0.")
 	case wanted.Retention > a.MaxRetention:
 		condition.Reason = ReasonArchiveLimited
-		condition.Message = fmt.Sprintf("%s %s exceeds the operator's limit: events are deleted after %s.", KeyArchiveRetention, wanted.Retention, a.MaxRetention)
+		condition.Message = fmt.Sprintf("%s %s exceeds the operator's limit: events are deleted after %s.", settings.KeyArchiveRetention, wanted.Retention, a.MaxRetention)
 	case wanted.MaxBytes > a.MaxBytes:
 		condition.Reason = ReasonArchiveLimited
 		condition.Message = fmt.Sprintf("%s %s exceeds the operator's limit: the archives of the namespace have at most %s.",
-			KeyArchiveMaxBytes, bytesOf(wanted.MaxBytes), bytesOf(a.MaxBytes))
+			settings.KeyArchiveMaxBytes, bytesOf(wanted.MaxBytes), bytesOf(a.MaxBytes))
 	}
 	return condition
 }
 
 func bytesOf(n int64) string { return resource.NewQuantity(n, resource.BinarySI).String() }
-
-// archiveOf parses the keys of the archive. It returns nil without an archive.
-func archiveOf(config *corev1.ConfigMap) (*eventing.Archive, error) {
-	value, found := config.Data[KeyArchiveRetention]
-	if !found {
-		if _, found := config.Data[KeyArchiveMaxBytes]; found {
-			return nil, fmt.Errorf("key %q requires key %q", KeyArchiveMaxBytes, KeyArchiveRetention)
-		}
-		return nil, nil
-	}
-	archive := &eventing.Archive{}
-	var err error
-	if archive.Retention, err = time.ParseDuration(value); err != nil || archive.Retention != 0 && archive.Retention < minRetention {
-		return nil, fmt.Errorf("key %q must be 0 or a duration of at least 1m, such as 24h, not %.40q", KeyArchiveRetention, value)
-	}
-	if value, found := config.Data[KeyArchiveMaxBytes]; found {
-		quantity, err := resource.ParseQuantity(value)
-		if err != nil || quantity.Value() < minBytes {
-			return nil, fmt.Errorf("key %q must be a number of bytes of at least 1Mi, such as 512Mi, not %.40q", KeyArchiveMaxBytes, value)
-		}
-		archive.MaxBytes = quantity.Value()
-	}
-	if archive.Retention == 0 {
-		return nil, nil
-	}
-	return archive, nil
-}
 
 // observeArchive sets the condition of the archive, or removes it if condition is nil.
 func observeArchive(conditions *duckv1.Conditions, condition *duckv1.Condition, now metav1.Time) {

@@ -23,43 +23,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
-
-// TestArchiveOf parses the keys of an archive, and names wrong values.
-func TestArchiveOf(t *testing.T) {
-	for name, test := range map[string]struct {
-		data map[string]string
-		want *eventing.Archive
-		err  string
-	}{
-		"no keys":            {nil, nil, ""},
-		"other keys":         {map[string]string{"channel-template-spec": "apiVersion: messaging.knative.dev/v1"}, nil, ""},
-		"retention":          {map[string]string{KeyArchiveRetention: "24h"}, &eventing.Archive{Retention: 24 * time.Hour}, ""},
-		"retention and size": {map[string]string{KeyArchiveRetention: "1m", KeyArchiveMaxBytes: "1Mi"}, &eventing.Archive{Retention: time.Minute, MaxBytes: 1 << 20}, ""},
-		"decimal size":       {map[string]string{KeyArchiveRetention: "1h", KeyArchiveMaxBytes: "5G"}, &eventing.Archive{Retention: time.Hour, MaxBytes: 5e9}, ""},
-		"disabled":           {map[string]string{KeyArchiveRetention: "0", KeyArchiveMaxBytes: "1Gi"}, nil, ""},
-		"disabled with unit": {map[string]string{KeyArchiveRetention: "0s"}, nil, ""},
-		"size alone":         {map[string]string{KeyArchiveMaxBytes: "1Gi"}, nil, `key "archive-max-bytes" requires key "archive-retention"`},
-		"no duration":        {map[string]string{KeyArchiveRetention: "a week"}, nil, `key "archive-retention" must be 0 or a duration of at least 1m, such as 24h, not "a week"`},
-		"empty":              {map[string]string{KeyArchiveRetention: ""}, nil, `key "archive-retention" must be`},
-		"short":              {map[string]string{KeyArchiveRetention: "59s"}, nil, `key "archive-retention" must be`},
-		"negative":           {map[string]string{KeyArchiveRetention: "-1h"}, nil, `key "archive-retention" must be`},
-		"no size":            {map[string]string{KeyArchiveRetention: "1h", KeyArchiveMaxBytes: "much"}, nil, `key "archive-max-bytes" must be a number of bytes of at least 1Mi, such as 512Mi, not "much"`},
-		"small size":         {map[string]string{KeyArchiveRetention: "1h", KeyArchiveMaxBytes: "1Ki"}, nil, `key "archive-max-bytes" must be`},
-		"disabled, no size":  {map[string]string{KeyArchiveRetention: "0", KeyArchiveMaxBytes: "much"}, nil, `key "archive-max-bytes" must be`},
-		"long value":         {map[string]string{KeyArchiveRetention: strings.Repeat("x", 1000)}, nil, `key "archive-retention" must be 0 or a duration of at least 1m, such as 24h, not "` + strings.Repeat("x", 40) + `"`},
-	} {
-		t.Run(name, func(t *testing.T) {
-			got, err := archiveOf(&corev1.ConfigMap{Data: test.data})
-			if diff := cmp.Diff(test.want, got); diff != "" {
-				t.Errorf("(-want +got):\n%s", diff)
-			}
-			if (err == nil) != (test.err == "") || err != nil && !strings.HasPrefix(err.Error(), test.err) {
-				t.Errorf("error %v, want %q", err, test.err)
-			}
-		})
-	}
-}
 
 // fakeArchives has the archives that were set.
 type fakeArchives struct {
@@ -87,7 +52,7 @@ func configured(namespace, name string) func(*eventingv1.Broker) {
 }
 
 func configMap(namespace, name, retention, size string) *corev1.ConfigMap {
-	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{KeyArchiveRetention: retention, KeyArchiveMaxBytes: size}}
+	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string]string{settings.KeyArchiveRetention: retention, settings.KeyArchiveMaxBytes: size}}
 }
 
 // archiving starts a Reconciler that reads ConfigMaps.
@@ -119,7 +84,7 @@ func TestArchive(t *testing.T) {
 			b.Spec.Config = &duckv1.KReference{APIVersion: "v1", Kind: "Secret", Namespace: "default", Name: "a"}
 		}, configMap("default", "a", "24h", "512Mi"), nil, 0, "", ""},
 		"disabled": {configured("default", "a"), configMap("default", "a", "0", "512Mi"), nil, 0, "", ""},
-		"invalid":  {configured("default", "a"), configMap("default", "a", "x", "512Mi"), nil, 1, "False ConfigInvalid", `ConfigMap "a" in namespace "default": key "archive-retention" must be`},
+		"invalid":  {configured("default", "a"), configMap("default", "a", "x", "512Mi"), nil, 1, "False ConfigInvalid", `ConfigMap in namespace "default": key 'archive-retention' of a must be 0 or a duration of at least 1m, such as 24h, not "x"`},
 		"long":     {configured("default", "a"), configMap("default", "a", "100h", "1Gi"), &eventing.Archive{Retention: 100 * time.Hour, MaxBytes: 1 << 30}, 0, "True ArchiveLimited", "archive-retention 100h0m0s exceeds the operator's limit: events are deleted after 48h0m0s."},
 		"large":    {configured("default", "a"), configMap("default", "a", "1h", "2Gi"), &eventing.Archive{Retention: time.Hour, MaxBytes: 2 << 30}, 0, "True ArchiveLimited", "archive-max-bytes 2Gi exceeds the operator's limit: the archives of the namespace have at most 1Gi."},
 		"no longer": {func(b *eventingv1.Broker) {

@@ -12,6 +12,7 @@ import (
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/broker"
+	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
@@ -27,7 +28,7 @@ func TestArchive(t *testing.T) {
 		}
 		return core
 	}
-	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "orders"}, Data: map[string]string{broker.KeyArchiveRetention: "1h"}}
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "orders"}, Data: map[string]string{settings.KeyArchiveRetention: "1h"}}
 	if _, err := configs().CoreV1().ConfigMaps(ns).Create(t.Context(), configMap, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +52,7 @@ func TestArchive(t *testing.T) {
 	}
 	configure := func(retention string) {
 		t.Helper()
-		configMap.Data[broker.KeyArchiveRetention] = retention
+		configMap.Data[settings.KeyArchiveRetention] = retention
 		if _, err := configs().CoreV1().ConfigMaps(ns).Update(t.Context(), configMap, metav1.UpdateOptions{}); err != nil {
 			t.Fatal(err)
 		}
