@@ -84,11 +84,10 @@ type archive struct {
 	// used is true if this process appended since the last sweep.
 	used atomic.Bool
 
-	// mu guards the fields below.
-	mu sync.Mutex
-	// opened is true while next is the number of the next event.
-	opened bool
-	next   uint64
+	// opened is true while next is the number of the next event, opening is held while it is read.
+	opened  atomic.Bool
+	next    atomic.Uint64
+	opening sync.Mutex
 }
 
 // setting is whether a Broker has an archive. Immutable.
@@ -129,13 +128,18 @@ func (s *Store) archive(name string, broker types.UID) (*archive, error) {
 	return found.(*archive), nil
 }
 
-// Set sets the archive of a Broker by its original UID: events that are accepted after Set has returned are archived. Without a config none are;
-// the archive is deleted an hour later.
-func (s *Store) Set(broker eventing.Key, uid types.UID, config *eventing.Archive) error {
+// named returns the archive of a Broker, and forgets the one of an earlier Broker of the same name.
+func (s *Store) named(broker eventing.Key, uid types.UID) (*archive, error) {
 	if before, found := s.brokers.Swap(broker, uid); found && before != uid {
 		s.archives.Delete(before)
 	}
-	a, err := s.archive(broker.Namespace, uid)
+	return s.archive(broker.Namespace, uid)
+}
+
+// Set sets the archive of a Broker by its original UID: events that are accepted after Set has returned are archived. Without a config none are;
+// the archive is deleted an hour later.
+func (s *Store) Set(broker eventing.Key, uid types.UID, config *eventing.Archive) error {
+	a, err := s.named(broker, uid)
 	if err != nil {
 		return err
 	}
@@ -153,7 +157,7 @@ func (s *Store) Set(broker eventing.Key, uid types.UID, config *eventing.Archive
 // Keep sets the archive of a Broker whose configuration is unknown: as it was, or with the operator's limits if it has an archive from before this
 // process started.
 func (s *Store) Keep(ctx context.Context, broker eventing.Key, uid types.UID) error {
-	a, err := s.archive(broker.Namespace, uid)
+	a, err := s.named(broker, uid)
 	if err != nil || a.setting.Load() != nil {
 		return err
 	}
@@ -260,13 +264,12 @@ func (a *archive) start(ctx context.Context, records []record) (end func()) {
 
 // number sets the number of the first event of a record. It returns false if it is not known yet.
 func (a *archive) number(r *record) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.opened {
-		setNumber(r.data, a.next)
-		a.next += uint64(r.events)
+	if !a.opened.Load() {
+		return false
 	}
-	return a.opened
+	events := uint64(r.events)
+	setNumber(r.data, a.next.Add(events)-events)
+	return true
 }
 
 // append numbers and appends records.
@@ -310,9 +313,9 @@ func (a *archive) finish(ctx context.Context, events int, err error) {
 
 // open reads the number of the next event, unless it is known.
 func (a *archive) open(ctx context.Context) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.opened {
+	a.opening.Lock()
+	defer a.opening.Unlock()
+	if a.opened.Load() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
@@ -325,7 +328,7 @@ func (a *archive) open(ctx context.Context) error {
 	}
 }
 
-// readNext sets the number of the next event. mu is held.
+// readNext sets the number of the next event. opening is held.
 func (a *archive) readNext(ctx context.Context) error {
 	state, _, err := a.stream.State(ctx)
 	if err == nil && state.Messages > 0 {
@@ -333,7 +336,7 @@ func (a *archive) readNext(ctx context.Context) error {
 		if last, err = a.stream.Get(ctx, state.Last); err == nil {
 			for _, record := range last.Records {
 				if h, events, err := parse(record); err == nil {
-					a.next = max(a.next, h.number+uint64(len(events)))
+					raise(&a.next, h.number+uint64(len(events)))
 				}
 			}
 		}
@@ -341,8 +344,17 @@ func (a *archive) readNext(ctx context.Context) error {
 	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
 		return err
 	}
-	a.opened = true
+	a.opened.Store(true)
 	return nil
+}
+
+// raise makes a value at least next.
+func raise(value *atomic.Uint64, next uint64) {
+	for {
+		if known := value.Load(); known >= next || value.CompareAndSwap(known, next) {
+			return
+		}
+	}
 }
 
 // limit returns the size of an archive with a setting.
@@ -400,9 +412,7 @@ func (a *archive) first(ctx context.Context) (uint64, error) {
 	if len(messages) > 0 {
 		return lowest(&messages[0])
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.next, nil
+	return a.next.Load(), nil
 }
 
 // lowest returns the lowest number of the events of a message: concurrent appends may be stored in another order.
@@ -476,9 +486,7 @@ func (a *archive) sweep(ctx context.Context, state *eventlog.RetainedState) erro
 	a.stream.SetBytes(state.Bytes)
 	if !a.used.Swap(false) {
 		// Another replica may append meanwhile.
-		a.mu.Lock()
-		a.opened = false
-		a.mu.Unlock()
+		a.opened.Store(false)
 	}
 	oldest := a.store.options.Clock.Now().Add(-a.store.retention(a.setting.Load()))
 	if state.Messages == 0 || !state.FirstTime.Before(oldest) {
