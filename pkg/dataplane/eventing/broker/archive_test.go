@@ -20,6 +20,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -29,7 +30,7 @@ type archiving struct {
 	archives *archive.Store
 }
 
-func newArchiving(t *testing.T, log *eventlog.Log, send func(e *event.Event) sender.Result) archiving {
+func newArchiving(t *testing.T, log *eventlog.Log, budget *flow.Budget, send func(e *event.Event) sender.Result) archiving {
 	t.Helper()
 	archives := archive.NewStore(archive.Options{
 		Log: log, MaxRetention: time.Hour, MaxBytes: 1 << 20, Clock: clock.RealClock{}, Logger: testr.New(t),
@@ -37,7 +38,7 @@ func newArchiving(t *testing.T, log *eventlog.Log, send func(e *event.Event) sen
 	})
 	ctx := klog.NewContext(t.Context(), logr.Discard())
 	b := New(ctx, Options{
-		Log: logqueue.JetStream(log), Clock: clock.RealClock{}, Archive: archives,
+		Log: logqueue.JetStream(log), Clock: clock.RealClock{}, Archive: archives, Budget: budget,
 		Addresses:     func(key eventing.Key) []string { return []string{"http://broker/" + string(key.Kind) + "/" + key.Name} },
 		Exists:        func(types.UID) bool { return true },
 		HealthChanged: func(eventing.Key) {},
@@ -90,7 +91,7 @@ func TestArchive(t *testing.T) {
 		}
 		return sender.Result{Code: 200, Reply: reply("reply", "replies")}
 	}
-	first, second := newArchiving(t, log, send), newArchiving(t, log, send)
+	first, second := newArchiving(t, log, nil, send), newArchiving(t, log, nil, send)
 	first.setArchive(t, brokerKey)
 	second.setArchive(t, brokerKey)
 	for _, key := range []eventing.Key{brokerKey, channelKey} {
@@ -144,6 +145,35 @@ func TestArchive(t *testing.T) {
 	expect("0", "1", "2", "3", "reply", "4")
 	if state, err := first.archives.State(t.Context(), brokerKey, types.UID(brokerKey.Name)); err != nil || state.Events != 6 {
 		t.Errorf("state %+v, want 6 events: %v", state, err)
+	}
+}
+
+// TestArchiveMemory reserves memory for the copy of an event that is archived.
+func TestArchiveMemory(t *testing.T) {
+	log, err := eventlog.Open(t.Context(), eventlog.Options{Dir: t.TempDir(), Logger: testr.New(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close() })
+	budget := flow.NewBudget(3<<20, 3<<20)
+	a := newArchiving(t, log, budget, func(*event.Event) sender.Result { return sender.Result{Code: 202} })
+	if err := a.SetStream(t.Context(), eventing.Stream{Key: brokerKey, UID: types.UID(brokerKey.Name)}); err != nil {
+		t.Fatal(err)
+	}
+	large := newEvent("large")
+	large.Data = make([]byte, 2<<20)
+	if err := a.Accept(t.Context(), brokerKey, []*event.Event{large}); err != nil {
+		t.Fatal(err)
+	}
+	a.setArchive(t, brokerKey)
+	if err := a.Accept(t.Context(), brokerKey, []*event.Event{large}); !errors.Is(err, eventing.ErrFull) {
+		t.Errorf("an event whose copy exceeds the budget: %v", err)
+	}
+	if err := a.Accept(t.Context(), brokerKey, []*event.Event{newEvent("small")}); err != nil {
+		t.Error(err)
+	}
+	if used := budget.Used(); used > 0 {
+		t.Errorf("%d bytes are reserved", used)
 	}
 }
 
