@@ -11,7 +11,6 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/broker"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
@@ -42,12 +41,12 @@ func TestArchive(t *testing.T) {
 			if err := condition(b, &b.Status.Status, duckv1.ConditionReady, corev1.ConditionTrue, ""); err != nil {
 				return err
 			}
-			if c := b.Status.Conditions.Get(broker.ConditionArchiveReady); status == "" && c != nil {
+			if c := b.Status.Conditions.Get("ArchiveReady"); status == "" && c != nil {
 				return fmt.Errorf("the condition is %+v", c)
 			} else if status == "" {
 				return nil
 			}
-			return condition(b, &b.Status.Status, broker.ConditionArchiveReady, status, reason)
+			return condition(b, &b.Status.Status, "ArchiveReady", status, reason)
 		}).Status.Address.GetURL()
 	}
 	configure := func(retention string) {
@@ -71,11 +70,11 @@ func TestArchive(t *testing.T) {
 	mustPost(t, address, event{id: "3", kind: "order"})
 	archived(2)
 	configure("3h")
-	expect(corev1.ConditionTrue, broker.ReasonArchiveLimited)
+	expect(corev1.ConditionTrue, "ArchiveLimited")
 	mustPost(t, address, event{id: "4", kind: "order"})
 	archived(3)
 	configure("forever")
-	expect(corev1.ConditionFalse, broker.ReasonConfigInvalid)
+	expect(corev1.ConditionFalse, "ConfigInvalid")
 	mustPost(t, address, event{id: "5", kind: "order"})
 	archived(4)
 
@@ -83,7 +82,7 @@ func TestArchive(t *testing.T) {
 	if err := s.restart(); err != nil {
 		t.Fatal(err)
 	}
-	mustPost(t, expect(corev1.ConditionFalse, broker.ReasonConfigInvalid), event{id: "6", kind: "order"})
+	mustPost(t, expect(corev1.ConditionFalse, "ConfigInvalid"), event{id: "6", kind: "order"})
 	archived(1)
 	harness.Eventually(t, "the archive has events after a kill", func() error {
 		if bytes, _ := lookup(t, s, "knative_eventing_archive_bytes"); bytes == 0 {

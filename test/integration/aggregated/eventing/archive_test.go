@@ -11,7 +11,6 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
-	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/broker"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
@@ -49,7 +48,7 @@ func TestArchive(t *testing.T) {
 				return fmt.Errorf("conditions %+v", b.Status.Conditions)
 			}
 			got := duckv1.Condition{}
-			if c := b.Status.Conditions.Get(broker.ConditionArchiveReady); c != nil {
+			if c := b.Status.Conditions.Get("ArchiveReady"); c != nil {
 				got = *c
 			}
 			if got.Status != want || got.Reason != reason {
@@ -66,5 +65,5 @@ func TestArchive(t *testing.T) {
 	if _, err := host.Host.CoreV1().ConfigMaps(ns).Update(t.Context(), configMap, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	expect("of-"+ns, corev1.ConditionTrue, broker.ReasonArchiveLimited)
+	expect("of-"+ns, corev1.ConditionTrue, "ArchiveLimited")
 }
