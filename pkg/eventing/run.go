@@ -19,6 +19,8 @@ type Run struct {
 	Filters []Filter
 	// Rate is the maximum number of events per second. 0 means no maximum.
 	Rate int
+	// Begin is true once the number of events is stored. Before, the run counts them only, so that its progress is known after an interruption.
+	Begin bool
 }
 
 // RunProgress is the progress of a Run since its last start.
@@ -40,7 +42,7 @@ type Runs interface {
 	// Last returns the name of the last dead letter of a namespace at the moment. It is empty without dead letters.
 	Last(ctx context.Context, namespace string) (string, error)
 	// Start starts a run, unless it was started before, and returns its progress. name is the name of the EventRun; another run of the same
-	// name is stopped first.
+	// name is stopped first. Only Begin of a started run may change.
 	Start(name types.NamespacedName, run Run) RunProgress
 	// Stop ends the run of a name, if there is one, and forgets its progress. It waits until the event in progress is queued.
 	Stop(name types.NamespacedName)

@@ -111,7 +111,7 @@ func runOf(run *eventingv1alpha1.EventRun, trigger *eventingv1.Trigger) eventing
 	spec := eventing.Run{
 		ID:       origin.UID(run.UID),
 		Consumer: eventing.Key{Kind: eventing.Trigger, Namespace: trigger.Namespace, Name: trigger.Name}, ConsumerUID: origin.UID(trigger.UID),
-		Last: run.Status.Last,
+		Last: run.Status.Last, Begin: run.Status.Total != nil,
 	}
 	if redrive := run.Spec.Redrive; redrive != nil {
 		spec.Filters, spec.Rate = filtersOf(redrive.Selector), int(ptr.Deref(redrive.Rate, 0))

@@ -125,10 +125,18 @@ func TestProgress(t *testing.T) {
 	if diff := cmp.Diff(want, maps.Clone(f.runs.started)); diff != "" || run.Status.Total != nil {
 		t.Errorf("total %v, started %s", run.Status.Total, diff)
 	}
+	f.runs.progress = eventing.RunProgress{Counted: true, Remaining: 9}
+	run = f.reconcile()
+	if f.runs.started[key].Begin || *run.Status.Total != 9 {
+		t.Errorf("began before the total was stored: %+v", run.Status)
+	}
 	f.runs.progress = eventing.RunProgress{Counted: true, Remaining: 9, Queued: 2, Waiting: "the event log is full"}
 	run = f.reconcile()
 	if status, reason := succeeded(run); *run.Status.Total != 9 || run.Status.Queued != 2 || status != corev1.ConditionUnknown || reason != ReasonWaiting {
 		t.Errorf("while waiting: %+v", run.Status)
+	}
+	if !f.runs.started[key].Begin {
+		t.Error("the run did not begin")
 	}
 	// After a restart, 4 are left: 5 had been queued.
 	f.runs.progress = eventing.RunProgress{Counted: true, Remaining: 4, Queued: 1}

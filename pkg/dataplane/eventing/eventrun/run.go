@@ -51,31 +51,40 @@ type run struct {
 	source   source
 	selected *filter.Filter
 	progress *progress
+	// begin is closed when events may be queued. changed is called when the events are counted, and at the end.
+	begin   <-chan struct{}
+	changed func()
 }
 
-// do queues all events, and reports whether the run has ended. It returns false when ctx is canceled.
-func (r *run) do(ctx context.Context) (ended bool) {
+// do counts the events, and queues them once begin is closed. It returns when all are queued, or ctx is canceled.
+func (r *run) do(ctx context.Context) {
 	remaining := int64(0)
 	if !r.each(ctx, func(*item) bool { remaining++; return true }) {
-		return false
+		return
 	}
 	r.progress.change(func(p *eventing.RunProgress) { p.Counted, p.Remaining = true, remaining })
+	r.changed()
+	select {
+	case <-r.begin:
+	case <-ctx.Done():
+		return
+	}
 	limiter := rate.NewLimiter(rate.Inf, 1)
 	if r.spec.Rate > 0 {
 		limiter.SetLimit(rate.Limit(r.spec.Rate))
 	}
 	queued := 0
-	ended = r.each(ctx, func(i *item) bool {
+	if !r.each(ctx, func(i *item) bool {
 		if queued%backlogPart == 0 && !r.awaitBacklog(ctx) {
 			return false
 		}
 		queued++
 		return limiter.Wait(ctx) == nil && r.queue(ctx, i)
-	})
-	if ended {
-		r.progress.change(func(p *eventing.RunProgress) { p.Ended, p.Waiting = true, "" })
+	}) {
+		return
 	}
-	return ended
+	r.progress.change(func(p *eventing.RunProgress) { p.Ended, p.Waiting = true, "" })
+	r.changed()
 }
 
 // each calls a function with each selected event. It returns false when the function does, or when ctx is canceled.

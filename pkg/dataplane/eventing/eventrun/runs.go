@@ -38,7 +38,7 @@ type Options struct {
 	Store Store
 	// Budget bounds the bytes of the pages that runs hold.
 	Budget *flow.Budget
-	// Changed is called when a run has ended. It must not block.
+	// Changed is called when a run has counted its events, and when it has ended. It must not block.
 	Changed func(name types.NamespacedName)
 	Clock   clock.Clock
 	Logger  logr.Logger
@@ -62,6 +62,8 @@ var _ eventing.Runs = &Runs{}
 type started struct {
 	id     types.UID
 	cancel context.CancelFunc
+	// begin makes the run queue events.
+	begin func()
 	// done is closed when the run has stopped.
 	done     chan struct{}
 	progress *progress
@@ -93,6 +95,9 @@ func (r *Runs) Start(name types.NamespacedName, spec eventing.Run) eventing.RunP
 	r.mu.Unlock()
 	if before != nil {
 		if before.id == spec.ID {
+			if spec.Begin {
+				before.begin()
+			}
 			return before.progress.report(r.options.Clock.Now())
 		}
 		r.Stop(name)
@@ -102,9 +107,13 @@ func (r *Runs) Start(name types.NamespacedName, spec eventing.Run) eventing.RunP
 		// Validation prevents it.
 		return eventing.RunProgress{Waiting: "read the selector: " + err.Error()}
 	}
-	s := &started{id: spec.ID, done: make(chan struct{}), progress: &progress{}}
+	begin := make(chan struct{})
+	s := &started{id: spec.ID, begin: sync.OnceFunc(func() { close(begin) }), done: make(chan struct{}), progress: &progress{}}
+	if spec.Begin {
+		s.begin()
+	}
 	running := &run{
-		Options: r.options, spec: spec, selected: selected, progress: s.progress,
+		Options: r.options, spec: spec, selected: selected, progress: s.progress, begin: begin, changed: func() { r.options.Changed(name) },
 		source: &deadLetters{store: r.options.Store, namespace: spec.Consumer.Namespace, consumer: spec.ConsumerUID, last: spec.Last},
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
@@ -119,9 +128,7 @@ func (r *Runs) Start(name types.NamespacedName, spec eventing.Run) eventing.RunP
 	r.running.Go(func() {
 		defer close(s.done)
 		defer cancel()
-		if running.do(ctx) {
-			r.options.Changed(name)
-		}
+		running.do(ctx)
 	})
 	return s.progress.report(r.options.Clock.Now())
 }
@@ -162,11 +169,11 @@ func (p *progress) change(do func(*eventing.RunProgress)) {
 	do(&p.now)
 }
 
-// report returns the progress, which is at most reportInterval old unless the run has ended.
+// report returns the progress, which is at most reportInterval old, or current once the run has counted its events or has ended.
 func (p *progress) report(now time.Time) eventing.RunProgress {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.now.Ended || now.Sub(p.at) >= reportInterval {
+	if p.now.Ended || p.now.Counted != p.reported.Counted || now.Sub(p.at) >= reportInterval {
 		p.reported, p.at = p.now, now
 	}
 	return p.reported

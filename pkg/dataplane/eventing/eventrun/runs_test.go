@@ -192,17 +192,22 @@ func (t *target) ids() (ids []string) {
 	return ids
 }
 
-// newRuns returns Runs, and a channel that receives a value whenever a run has ended.
+// newRuns returns Runs, and a channel that receives a value when the run has ended.
 func newRuns(t *testing.T, to Target, store Store) (*Runs, <-chan struct{}) {
 	t.Helper()
 	ended := make(chan struct{}, 1)
-	runs := New(t.Context(), Options{
+	var runs *Runs
+	runs = New(t.Context(), Options{
 		Target: to, Store: store, Budget: flow.NewBudget(256<<20, 16<<20), Clock: clock.RealClock{}, Logger: logr.Discard(),
 		Changed: func(of types.NamespacedName) {
 			if of != name {
-				t.Errorf("%s has ended", of)
+				t.Errorf("%s has changed", of)
 			}
-			ended <- struct{}{}
+			runs.mu.Lock()
+			defer runs.mu.Unlock()
+			if s := runs.all[of]; s != nil && s.progress.report(time.Now()).Ended {
+				ended <- struct{}{}
+			}
 		},
 	})
 	t.Cleanup(runs.Close)
@@ -210,7 +215,7 @@ func newRuns(t *testing.T, to Target, store Store) (*Runs, <-chan struct{}) {
 }
 
 func runTo(last string) eventing.Run {
-	return eventing.Run{ID: "run-1", Consumer: consumer, ConsumerUID: consumerUID, Last: last}
+	return eventing.Run{ID: "run-1", Consumer: consumer, ConsumerUID: consumerUID, Last: last, Begin: true}
 }
 
 func lastOf(t *testing.T, runs *Runs) string {
@@ -402,6 +407,27 @@ func (m *memory) Delete(_ context.Context, _ string, sequence uint64) error {
 	defer m.mu.Unlock()
 	m.letters = slices.DeleteFunc(m.letters, func(l deadletter.Letter) bool { return l.Sequence == sequence })
 	return nil
+}
+
+// TestBegin queues nothing before the number of events is stored.
+func TestBegin(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		to := &target{}
+		runs, ended := newRuns(t, to, newMemory(3))
+		counting := runTo(lastOf(t, runs))
+		counting.Begin = false
+		runs.Start(name, counting)
+		synctest.Wait()
+		if p := runs.Start(name, counting); p != (eventing.RunProgress{Counted: true, Remaining: 3}) || len(to.ids()) > 0 {
+			t.Errorf("progress %+v, queued %q", p, to.ids())
+		}
+		counting.Begin = true
+		runs.Start(name, counting)
+		<-ended
+		if len(to.ids()) != 3 {
+			t.Errorf("queued %q", to.ids())
+		}
+	})
 }
 
 // TestRate bounds the events per second.
