@@ -116,7 +116,9 @@ func (g *groups) all() ([]*genericapiserver.APIGroupInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("API group %s: %w", eventingv1alpha1.GroupName, err)
 	}
-	triggers["triggers/redrive"] = eventrun.NewRedrive(triggers["triggers"].(rest.Getter), runs)
+	triggers["triggers/redrive"] = eventrun.NewRedrive(eventrun.Targets{
+		Kind: eventingv1.SchemeGroupVersion.WithKind("Trigger"), Resource: eventingv1.Resource("triggers"), Objects: triggers["triggers"].(rest.Getter),
+	}, runs)
 	eventingInfo, err := g.group(eventingv1.SchemeGroupVersion, g.storage(brokers, nil), g.storage(triggers, nil))
 	if err != nil {
 		return nil, err
@@ -137,10 +139,14 @@ func (g *groups) all() ([]*genericapiserver.APIGroupInfo, error) {
 		return nil, fmt.Errorf("API group %s: %w", messagingv1.GroupName, err)
 	}
 	channels["channels/trace"] = g.trace(eventing.Channel, channels["channels"])
-	messaging, err := g.group(messagingv1.SchemeGroupVersion,
-		g.storage(channels, nil),
-		g.storage(registry.NewStorage(subscription.Resource(g.controllers, allowed, authenticated), g.scheme, g.getter)),
-	)
+	subscriptions, err := registry.NewStorage(subscription.Resource(g.controllers, allowed, authenticated), g.scheme, g.getter)
+	if err != nil {
+		return nil, fmt.Errorf("API group %s: %w", messagingv1.GroupName, err)
+	}
+	subscriptions["subscriptions/redrive"] = eventrun.NewRedrive(eventrun.Targets{
+		Kind: messagingv1.SchemeGroupVersion.WithKind("Subscription"), Resource: messagingv1.Resource("subscriptions"), Objects: subscriptions["subscriptions"].(rest.Getter),
+	}, runs)
+	messaging, err := g.group(messagingv1.SchemeGroupVersion, g.storage(channels, nil), g.storage(subscriptions, nil))
 	if err != nil {
 		return nil, err
 	}

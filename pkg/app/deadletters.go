@@ -48,7 +48,7 @@ func (o *eventingOptions) newDeadLetterStore(ctx context.Context, log *eventlog.
 // newRuns returns the runs that deliver dead letters again, nil without a store, and the controller of EventRuns.
 func (o *eventingOptions) newRuns(ctx context.Context, own *broker.Broker, store *deadletterstore.Store) (*eventrun.Runs, *reconciler.Controller, error) {
 	r := &eventruncontroller.Reconciler{Client: o.clients.versioned.EventingV1alpha1(), Clock: clock.RealClock{}}
-	controller, err := r.Controller(o.clients.informers.Eventing())
+	controller, err := r.Controller(o.clients.informers)
 	if err != nil || store == nil {
 		return nil, controller, err
 	}

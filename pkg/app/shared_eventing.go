@@ -74,7 +74,7 @@ func (s *sharedEventing) lead(all eventingControllers) {
 		{all.channels, func(name types.NamespacedName) (eventing.Key, bool) { return streamKey(eventing.Channel, name), true }},
 		{all.triggers, s.brokerOf},
 		{all.subscriptions, s.channelOf},
-		{all.runs, s.brokerOfRun},
+		{all.runs, s.streamOfRun},
 		{all.policies, func(types.NamespacedName) (eventing.Key, bool) { return eventing.Key{}, false }},
 	} {
 		c.controller.Lead(func(name types.NamespacedName) bool { return s.owns(c.stream(name)) })
@@ -113,13 +113,17 @@ func (s *sharedEventing) brokerOf(name types.NamespacedName) (eventing.Key, bool
 	return streamKey(eventing.Broker, trigger.BrokerName()), true
 }
 
-// brokerOfRun returns the stream of the Trigger of an EventRun.
-func (s *sharedEventing) brokerOfRun(name types.NamespacedName) (eventing.Key, bool) {
+// streamOfRun returns the stream of the Trigger or Subscription of an EventRun.
+func (s *sharedEventing) streamOfRun(name types.NamespacedName) (eventing.Key, bool) {
 	run, err := s.runs.EventRuns(name.Namespace).Get(name.Name)
 	if err != nil {
 		return eventing.Key{}, false
 	}
-	return s.brokerOf(types.NamespacedName{Namespace: name.Namespace, Name: run.Spec.Target.Name})
+	target := types.NamespacedName{Namespace: name.Namespace, Name: run.Spec.Target.Name}
+	if eventing.Kind(run.Spec.Target.Kind) == eventing.Subscription {
+		return s.channelOf(target)
+	}
+	return s.brokerOf(target)
 }
 
 // channelOf returns the stream of a Subscription, unless its channel is of another kind than Channel.

@@ -35,7 +35,7 @@ func TestBadArguments(t *testing.T) {
 		"match hello":                             "at least one of the flags in the group [file type] is required",
 		"match hello -f /none":                    "--file: open /none",
 		"deadletters a -l a=b":                    "a dead letter is selected by NAME or by selectors, not by both",
-		"redrive broker/orders":                   "unknown type 'broker'; valid types are trigger",
+		"redrive broker/orders":                   "unknown type 'broker'; valid types are trigger, subscription",
 		"redrive billing --rate 0":                "--rate must be at least 1, not 0",
 		"tail orders -o yaml":                     "unknown output format 'yaml'; valid formats are json, wide",
 		"graph extra":                             `unknown command "extra"`,

@@ -28,19 +28,19 @@ type redriveOptions struct {
 }
 
 func newRedriveCommand(e *environment) *cobra.Command {
-	redriven := kinds{triggers}
+	redriven := kinds{triggers, subscriptions}
 	o := &redriveOptions{}
 	command := &cobra.Command{
-		Use:   "redrive [trigger] NAME",
-		Short: "Deliver the dead letters of a Trigger again",
-		Long: "Delivers the dead letters of a Trigger to its subscriber again, in their order: all that exist now, or those that the flags select. Each is deleted once it is " +
-			"queued for delivery; one that fails again becomes a dead letter again. The EventRun trigger-NAME shows the progress, and deleting it cancels the redrive.",
+		Use:   "redrive [trigger|subscription] NAME",
+		Short: "Deliver the dead letters of a Trigger or Subscription again",
+		Long: "Delivers the dead letters of a Trigger or Subscription to its subscriber again, in their order: all that exist now, or those that the flags select. Each is deleted once it is " +
+			"queued for delivery; one that fails again becomes a dead letter again. The EventRun trigger-NAME or subscription-NAME shows the progress, and deleting it cancels the redrive.",
 		Example: "  kubectl knative redrive trigger/billing --wait\n" +
 			"  kubectl knative redrive billing --type com.example.order --rate 50",
 		Args:              cobra.RangeArgs(1, 2),
 		ValidArgsFunction: redriven.complete(e),
 		RunE: func(command *cobra.Command, args []string) error {
-			_, name, err := redriven.object(args)
+			kind, name, err := redriven.object(args)
 			if err != nil {
 				return err
 			}
@@ -50,7 +50,7 @@ func newRedriveCommand(e *environment) *cobra.Command {
 			if o.rate < 1 && command.Flags().Changed("rate") {
 				return fmt.Errorf("--rate must be at least 1, not %d", o.rate)
 			}
-			return o.run(command.Context(), e, name)
+			return o.run(command.Context(), e, kind, name)
 		},
 	}
 	flags := command.Flags()
@@ -58,7 +58,7 @@ func newRedriveCommand(e *environment) *cobra.Command {
 	flags.StringVar(&o.selector.Type, "type", "", "Attribute type of the events. Empty selects any.")
 	flags.StringVar(&o.selector.Source, "source", "", "Attribute source of the events. Empty selects any.")
 	flags.StringVar(&o.cesql, "cesql", "", "Expression in the CloudEvents SQL dialect that the events match, such as \"price > 100\". Empty selects any.")
-	flags.Int32Var(&o.rate, "rate", 0, "Maximum number of events per second. Without it, events follow as fast as the Trigger takes them.")
+	flags.Int32Var(&o.rate, "rate", 0, "Maximum number of events per second. Without it, events follow as fast as they are delivered.")
 	flags.BoolVar(&o.wait, "wait", false, "Wait until all events are queued for delivery. The exit code is 1 if that fails or is canceled.")
 	o.addFlag(command)
 	return command
@@ -80,13 +80,17 @@ func (o *redriveOptions) request() *eventingv1alpha1.Redrive {
 	return r
 }
 
-func (o *redriveOptions) run(ctx context.Context, e *environment, trigger string) error {
+func (o *redriveOptions) run(ctx context.Context, e *environment, kind *kind, name string) error {
 	s, err := e.connect()
 	if err != nil {
 		return err
 	}
+	client, resource := s.client.EventingV1().RESTClient(), "triggers"
+	if kind == subscriptions {
+		client, resource = s.client.MessagingV1().RESTClient(), "subscriptions"
+	}
 	run := &eventingv1alpha1.EventRun{}
-	err = s.client.EventingV1().RESTClient().Post().Namespace(s.namespace).Resource("triggers").Name(trigger).SubResource("redrive").Body(o.request()).Do(ctx).Into(run)
+	err = client.Post().Namespace(s.namespace).Resource(resource).Name(name).SubResource("redrive").Body(o.request()).Do(ctx).Into(run)
 	if err != nil {
 		return err
 	}

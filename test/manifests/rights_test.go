@@ -209,7 +209,7 @@ func TestDeadLetters(t *testing.T) {
 		found := 0
 		for _, role := range of[rbacv1.ClusterRole](t, objects, "ClusterRole") {
 			for _, rule := range role.Rules {
-				if !slices.Contains(rule.Resources, "deadletters") && !slices.Contains(rule.Resources, "triggers/redrive") {
+				if !slices.Contains(rule.Resources, "deadletters") && !slices.Contains(rule.Resources, "triggers/redrive") && !slices.Contains(rule.Resources, "subscriptions/redrive") {
 					continue
 				}
 				found++
@@ -220,7 +220,7 @@ func TestDeadLetters(t *testing.T) {
 				}
 			}
 		}
-		if found != 2 {
+		if found != 3 {
 			t.Error("no role permits to read dead letters, or to deliver them again")
 		}
 	})

@@ -13,15 +13,15 @@ import (
 	"k8s.io/utils/ptr"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
-	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	eventingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/eventing/v1alpha1"
-	eventinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/eventing"
+	"github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions"
 	eventinglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/eventing/v1"
 	eventingalphalisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/eventing/v1alpha1"
+	messaginglisters "github.com/knative-apiserver/knative-apiserver/pkg/generated/listers/messaging/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 )
 
@@ -41,29 +41,31 @@ const pollInterval = time.Second
 
 var dependents = []duckv1.ConditionType{eventingv1alpha1.EventRunConditionSucceeded}
 
-// Reconciler runs EventRuns whose Trigger gets its events from a Broker that this replica owns.
+// Reconciler runs EventRuns whose Trigger or Subscription gets its events from a Broker or Channel that this replica owns.
 type Reconciler struct {
-	Client   eventingclient.EventingV1alpha1Interface
-	Listed   eventingalphalisters.EventRunLister
-	Triggers eventinglisters.TriggerLister
+	Client        eventingclient.EventingV1alpha1Interface
+	EventRuns     eventingalphalisters.EventRunLister
+	Triggers      eventinglisters.TriggerLister
+	Subscriptions messaginglisters.SubscriptionLister
 	// Runs executes runs. Nil without a dead letter store.
 	Runs  eventing.Runs
 	Clock clock.PassiveClock
 }
 
-// Controller returns the controller that runs r, and sets Listed and Triggers.
-func (r *Reconciler) Controller(informers eventinginformers.Interface) (*reconciler.Controller, error) {
-	runs, triggers := informers.V1alpha1().EventRuns(), informers.V1().Triggers()
-	r.Listed, r.Triggers = runs.Lister(), triggers.Lister()
+// Controller returns the controller that runs r, and sets its listers.
+func (r *Reconciler) Controller(informers externalversions.SharedInformerFactory) (*reconciler.Controller, error) {
+	runs, triggers, subscriptions := informers.Eventing().V1alpha1().EventRuns(), informers.Eventing().V1().Triggers(), informers.Messaging().V1().Subscriptions()
+	r.EventRuns, r.Triggers, r.Subscriptions = runs.Lister(), triggers.Lister(), subscriptions.Lister()
 	controller := reconciler.New("eventrun", r)
 	controller.Await(triggers.Informer())
+	controller.Await(subscriptions.Informer())
 	return controller, controller.Watch(runs.Informer(), reconciler.KeyOf)
 }
 
 // Reconcile starts or stops the run of an EventRun, and writes its progress.
 func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) (reconciler.Result, error) {
 	key := request.Key
-	run, ok, err := reconciler.Listed(r.Listed.EventRuns(key.Namespace), key.Name)
+	run, ok, err := reconciler.Listed(r.EventRuns.EventRuns(key.Namespace), key.Name)
 	if err != nil {
 		return reconciler.Result{}, err
 	}
@@ -71,12 +73,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 		r.stop(key)
 		return reconciler.Result{}, nil
 	}
-	trigger, ok, err := reconciler.Listed(r.Triggers.Triggers(key.Namespace), run.Spec.Target.Name)
+	target, ok, err := r.target(run)
 	if err != nil {
 		return reconciler.Result{}, err
 	}
-	if !ok || !metav1.IsControlledBy(run, trigger) {
-		// The garbage collector deletes the EventRun, unless the Trigger is not known yet.
+	if !ok || !metav1.IsControlledBy(run, target) {
+		// The garbage collector deletes the EventRun, unless the target is not known yet.
 		r.stop(key)
 		return reconciler.Result{RequeueAfter: pollInterval}, nil
 	}
@@ -94,7 +96,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request reconciler.Request) 
 		r.begin(&updated.Status)
 		r.observe(&updated, eventing.RunProgress{Counted: updated.Status.Last == "", Ended: updated.Status.Last == ""})
 	default:
-		r.observe(&updated, r.Runs.Start(key, runOf(run, trigger)))
+		r.observe(&updated, r.Runs.Start(key, runOf(run, target)))
 	}
 	_, err = request.Status.Write(ctx, reconciler.UpdateOf(r.Client.EventRuns(key.Namespace), run, &updated))
 	return reconciler.Result{RequeueAfter: pollInterval}, err
@@ -106,11 +108,24 @@ func (r *Reconciler) stop(key types.NamespacedName) {
 	}
 }
 
-// runOf returns the run of an EventRun of a Trigger.
-func runOf(run *eventingv1alpha1.EventRun, trigger *eventingv1.Trigger) eventing.Run {
+// target returns the listed object of the target of an EventRun, and false if it does not exist.
+func (r *Reconciler) target(run *eventingv1alpha1.EventRun) (metav1.Object, bool, error) {
+	switch target := run.Spec.Target; eventing.Kind(target.Kind) {
+	case eventing.Trigger:
+		trigger, ok, err := reconciler.Listed(r.Triggers.Triggers(run.Namespace), target.Name)
+		return trigger, ok, err
+	case eventing.Subscription:
+		subscription, ok, err := reconciler.Listed(r.Subscriptions.Subscriptions(run.Namespace), target.Name)
+		return subscription, ok, err
+	}
+	return nil, false, nil
+}
+
+// runOf returns the run of an EventRun of a Trigger or Subscription.
+func runOf(run *eventingv1alpha1.EventRun, target metav1.Object) eventing.Run {
 	spec := eventing.Run{
 		ID:       origin.UID(run.UID),
-		Consumer: eventing.Key{Kind: eventing.Trigger, Namespace: trigger.Namespace, Name: trigger.Name}, ConsumerUID: origin.UID(trigger.UID),
+		Consumer: eventing.Key{Kind: eventing.Kind(run.Spec.Target.Kind), Namespace: run.Namespace, Name: run.Spec.Target.Name}, ConsumerUID: origin.UID(target.GetUID()),
 		Last: run.Status.Last, Begin: run.Status.Total != nil,
 	}
 	if redrive := run.Spec.Redrive; redrive != nil {

@@ -80,7 +80,7 @@ func (f *fixture) reconcileAs(owns bool) {
 	f.Helper()
 	ctx, cancel := context.WithCancel(f.Context())
 	informers := externalversions.NewSharedInformerFactory(f.client, 0)
-	if _, err := f.Controller(informers.Eventing()); err != nil {
+	if _, err := f.Controller(informers); err != nil {
 		f.Fatal(err)
 	}
 	informers.Start(ctx.Done())

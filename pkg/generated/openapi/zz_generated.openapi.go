@@ -3322,7 +3322,7 @@ func schema_pkg_apis_eventing_v1alpha1_EventRun(ref common.ReferenceCallback) co
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "EventRun delivers stored events to a Trigger again. The subresource redrive of Triggers creates it; deleting it cancels it. A Trigger has at most one EventRun, which owns it: a later one replaces one that has ended.",
+				Description: "EventRun delivers stored events to a Trigger or Subscription again. The subresource redrive creates it; deleting it cancels it. A Trigger or Subscription, which owns it, has at most one: a later one replaces one that has ended.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -3433,7 +3433,7 @@ func schema_pkg_apis_eventing_v1alpha1_EventRunRedrive(ref common.ReferenceCallb
 					},
 					"rate": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Rate is the maximum number of events per second. Optional; without it, events follow as fast as the target takes them.",
+							Description: "Rate is the maximum number of events per second. Optional; without it, events follow as fast as they are delivered.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -3591,7 +3591,7 @@ func schema_pkg_apis_eventing_v1alpha1_EventRunTarget(ref common.ReferenceCallba
 				Properties: map[string]spec.Schema{
 					"kind": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Kind is the kind of the object: Trigger.",
+							Description: "Kind is the kind of the object: Trigger or Subscription.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -3670,7 +3670,7 @@ func schema_pkg_apis_eventing_v1alpha1_Redrive(ref common.ReferenceCallback) com
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "Redrive asks for the dead letters of a Trigger to be delivered again: the subresource redrive. It is not stored; the answer is the EventRun that delivers them. An empty object selects all dead letters.",
+				Description: "Redrive asks for the dead letters of a Trigger or Subscription to be delivered again: the subresource redrive. It is not stored; the answer is the EventRun that delivers them. An empty object selects all dead letters.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -3689,7 +3689,7 @@ func schema_pkg_apis_eventing_v1alpha1_Redrive(ref common.ReferenceCallback) com
 					},
 					"metadata": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Standard object's metadata: name and namespace of the Trigger.",
+							Description: "Standard object's metadata: name and namespace of the Trigger or Subscription.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
 						},
@@ -3702,14 +3702,14 @@ func schema_pkg_apis_eventing_v1alpha1_Redrive(ref common.ReferenceCallback) com
 					},
 					"rate": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Rate is the maximum number of events per second. Optional; without it, events follow as fast as the Trigger takes them.",
+							Description: "Rate is the maximum number of events per second. Optional; without it, events follow as fast as they are delivered.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
 					},
 					"destination": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Destination is not supported yet: events are delivered to the Trigger only.",
+							Description: "Destination is not supported yet: events are delivered to the subscriber only.",
 							Ref:         ref(v1.Destination{}.OpenAPIModelName()),
 						},
 					},

@@ -87,6 +87,8 @@ func TestAggregatedDiscovery(t *testing.T) {
 					want = []string{"explain", "log", "scale", "status"}
 				case "services":
 					want = []string{"proxy", "status"}
+				case "subscriptions":
+					want = []string{"redrive", "status"}
 				case "triggers":
 					want = []string{"match", "redrive", "status"}
 				}

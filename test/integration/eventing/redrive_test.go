@@ -130,6 +130,29 @@ func TestRedrive(t *testing.T) {
 	})
 }
 
+// TestRedriveSubscription delivers the dead letters of a Subscription again.
+func TestRedriveSubscription(t *testing.T) {
+	ns := namespace()
+	subscriber := harness.NewSink(t).At("/")
+	subscriber.AnswerCode(http.StatusBadRequest)
+	channel := shared.channel(t, ns, "orders")
+	shared.subscribe(t, newSubscription(ns, "orders", "bill", to(uri(subscriber.URL))))
+	events := numbered("event", "order", 3)
+	mustPost(t, channel, events...)
+	shared.awaitDeadLetters(t, ns, "", len(events))
+	subscriber.AnswerCode(http.StatusOK)
+	r := shared.Do(t, harness.Request{Method: http.MethodPost, Path: "/apis/messaging.knative.dev/v1/namespaces/" + ns + "/subscriptions/bill/redrive", Body: "{}"})
+	run := &eventingv1alpha1.EventRun{}
+	if err := json.Unmarshal(r.Body, run); err != nil || r.Code != http.StatusCreated || run.Name != "subscription-bill" {
+		t.Fatalf("%v: %d %s", err, r.Code, r.Body)
+	}
+	shared.awaitRun(t, run, eventingv1alpha1.EventRunSucceeded)
+	if err := subscriber.AwaitAll(bounded(t), ids(events)); err != nil {
+		t.Fatal(err)
+	}
+	shared.awaitDeadLetters(t, ns, "", 0)
+}
+
 // TestRedriveResumes kills the server during a redrive, which continues after the restart: no dead letter is lost, and each kill repeats one at
 // most. A second redrive at the same time is a conflict; deleting the EventRun cancels it.
 func TestRedriveResumes(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 // +genclient
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// EventRun delivers stored events to a Trigger again. The subresource redrive of Triggers creates it; deleting it cancels it. A Trigger has at
-// most one EventRun, which owns it: a later one replaces one that has ended.
+// EventRun delivers stored events to a Trigger or Subscription again. The subresource redrive creates it; deleting it cancels it. A Trigger or
+// Subscription, which owns it, has at most one: a later one replaces one that has ended.
 type EventRun struct {
 	metav1.TypeMeta `json:",inline"`
 	// Standard object metadata.
@@ -52,7 +52,7 @@ type EventRunSpec struct {
 
 // EventRunTarget is an object in the namespace of the EventRun.
 type EventRunTarget struct {
-	// Kind is the kind of the object: Trigger.
+	// Kind is the kind of the object: Trigger or Subscription.
 	Kind string `json:"kind"`
 
 	// Name is the name of the object.
@@ -65,7 +65,7 @@ type EventRunRedrive struct {
 	// +optional
 	Selector *EventSelector `json:"selector,omitempty"`
 
-	// Rate is the maximum number of events per second. Optional; without it, events follow as fast as the target takes them.
+	// Rate is the maximum number of events per second. Optional; without it, events follow as fast as they are delivered.
 	// +optional
 	Rate *int32 `json:"rate,omitempty"`
 }

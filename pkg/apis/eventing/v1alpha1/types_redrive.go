@@ -8,12 +8,12 @@ import (
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// Redrive asks for the dead letters of a Trigger to be delivered again: the subresource redrive. It is not stored; the answer is the EventRun that
+// Redrive asks for the dead letters of a Trigger or Subscription to be delivered again: the subresource redrive. It is not stored; the answer is the EventRun that
 // delivers them. An empty object selects all dead letters.
 type Redrive struct {
 	metav1.TypeMeta `json:",inline"`
 
-	// Standard object's metadata: name and namespace of the Trigger.
+	// Standard object's metadata: name and namespace of the Trigger or Subscription.
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
@@ -21,11 +21,11 @@ type Redrive struct {
 	// +optional
 	Selector *EventSelector `json:"selector,omitempty"`
 
-	// Rate is the maximum number of events per second. Optional; without it, events follow as fast as the Trigger takes them.
+	// Rate is the maximum number of events per second. Optional; without it, events follow as fast as they are delivered.
 	// +optional
 	Rate *int32 `json:"rate,omitempty"`
 
-	// Destination is not supported yet: events are delivered to the Trigger only.
+	// Destination is not supported yet: events are delivered to the subscriber only.
 	// +optional
 	Destination *duckv1.Destination `json:"destination,omitempty"`
 }

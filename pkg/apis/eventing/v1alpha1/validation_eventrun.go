@@ -21,7 +21,7 @@ const (
 func ValidateRedrive(r *Redrive) field.ErrorList {
 	errs := validateRate(r.Rate, field.NewPath("rate"))
 	if r.Destination != nil {
-		errs = append(errs, field.Forbidden(field.NewPath("destination"), "is not supported: dead letters are delivered to the subscriber of the Trigger only"))
+		errs = append(errs, field.Forbidden(field.NewPath("destination"), "is not supported: dead letters are delivered to their subscriber only"))
 	}
 	return append(errs, validateSelector(r.Selector, field.NewPath("selector"))...)
 }

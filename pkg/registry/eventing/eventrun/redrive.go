@@ -17,7 +17,6 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/utils/ptr"
 
-	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 )
@@ -127,11 +126,19 @@ func (r *Runs) checkQuota(ctx context.Context, run *eventingv1alpha1.EventRun) e
 	return nil
 }
 
+// Targets are the Triggers or the Subscriptions.
+type Targets struct {
+	// Kind and Resource are their names.
+	Kind     schema.GroupVersionKind
+	Resource schema.GroupResource
+	Objects  rest.Getter
+}
+
 // redriveREST is the subresource redrive.
 type redriveREST struct {
 	rest.TableConvertor
-	triggers rest.Getter
-	runs     *Runs
+	targets Targets
+	runs    *Runs
 }
 
 var (
@@ -141,16 +148,16 @@ var (
 	_ rest.TableConvertor           = &redriveREST{}
 )
 
-// NewRedrive returns the subresource redrive of Triggers.
-func NewRedrive(triggers rest.Getter, runs *Runs) rest.Storage {
+// NewRedrive returns the subresource redrive of a kind.
+func NewRedrive(targets Targets, runs *Runs) rest.Storage {
 	all := append([]registry.Column[*eventingv1alpha1.EventRun]{registry.NameColumn[*eventingv1alpha1.EventRun]()}, columns()...)
-	return &redriveREST{TableConvertor: registry.NewTableConvertor(all...), triggers: triggers, runs: runs}
+	return &redriveREST{TableConvertor: registry.NewTableConvertor(all...), targets: targets, runs: runs}
 }
 
 // New returns an empty request.
 func (*redriveREST) New() runtime.Object { return &eventingv1alpha1.Redrive{} }
 
-// Destroy does nothing: the resources Triggers and EventRuns own the stores.
+// Destroy does nothing: the resources of the targets and of EventRuns own the stores.
 func (*redriveREST) Destroy() {}
 
 // GroupVersionKind returns the kind of requests, which is of another version than the resource.
@@ -164,22 +171,22 @@ func (*redriveREST) ProducesMIMETypes(string) []string { return nil }
 // ProducesObject returns the object of responses.
 func (*redriveREST) ProducesObject(string) any { return &eventingv1alpha1.EventRun{} }
 
-// Create creates the EventRun that delivers the dead letters of a Trigger again.
+// Create creates the EventRun that delivers the dead letters of a target again.
 func (r *redriveREST) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	asked, ok := obj.(*eventingv1alpha1.Redrive)
 	if !ok {
 		return nil, apierrors.NewInternalError(fmt.Errorf("the object of the redrive is a %T", obj))
 	}
 	if asked.Name != "" && asked.Name != name {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("metadata.name must be empty or '%s', the name of the Trigger", name))
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("metadata.name must be empty or '%s', the name of the %s", name, r.targets.Kind.Kind))
 	}
-	stored, err := r.triggers.Get(ctx, name, &metav1.GetOptions{})
+	stored, err := r.targets.Objects.Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
-	trigger, ok := stored.(*eventingv1.Trigger)
+	object, ok := stored.(metav1.Object)
 	if !ok {
-		return nil, apierrors.NewInternalError(fmt.Errorf("the Trigger is a %T", stored))
+		return nil, apierrors.NewInternalError(fmt.Errorf("the %s is a %T", r.targets.Kind.Kind, stored))
 	}
 	if errs := eventingv1alpha1.ValidateRedrive(asked); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(eventingv1alpha1.SchemeGroupVersion.WithKind("Redrive").GroupKind(), name, errs)
@@ -189,19 +196,18 @@ func (r *redriveREST) Create(ctx context.Context, name string, obj runtime.Objec
 			return nil, err
 		}
 	}
-	resource := eventingv1.Resource("triggers")
-	if trigger.DeletionTimestamp != nil {
-		return nil, apierrors.NewConflict(resource, name, errors.New("the Trigger is being deleted, with its dead letters"))
+	if object.GetDeletionTimestamp() != nil {
+		return nil, apierrors.NewConflict(r.targets.Resource, name, errors.New("the object is being deleted, with its dead letters"))
 	}
-	target := eventingv1alpha1.EventRunTarget{Kind: "Trigger", Name: trigger.Name}
+	target := eventingv1alpha1.EventRunTarget{Kind: r.targets.Kind.Kind, Name: object.GetName()}
 	run := &eventingv1alpha1.EventRun{
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: trigger.Namespace, Name: NameOf(target),
+			Namespace: object.GetNamespace(), Name: NameOf(target),
 			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: eventingv1.SchemeGroupVersion.String(), Kind: target.Kind, Name: trigger.Name, UID: trigger.UID, Controller: ptr.To(true),
+				APIVersion: r.targets.Kind.GroupVersion().String(), Kind: target.Kind, Name: target.Name, UID: object.GetUID(), Controller: ptr.To(true),
 			}},
 		},
 		Spec: eventingv1alpha1.EventRunSpec{Target: target, Redrive: &eventingv1alpha1.EventRunRedrive{Selector: asked.Selector, Rate: asked.Rate}},
 	}
-	return r.runs.create(ctx, run, resource, options)
+	return r.runs.create(ctx, run, r.targets.Resource, options)
 }

@@ -93,7 +93,9 @@ func (m *memory) Delete(_ context.Context, name string, _ rest.ValidateObjectFun
 
 func newTest() (*memory, *redriveREST) {
 	store := &memory{runs: map[string]*eventingv1alpha1.EventRun{}}
-	return store, NewRedrive(triggers{}, NewRuns(store)).(*redriveREST)
+	return store, NewRedrive(Targets{
+		Kind: eventingv1.SchemeGroupVersion.WithKind("Trigger"), Resource: eventingv1.Resource("triggers"), Objects: triggers{},
+	}, NewRuns(store)).(*redriveREST)
 }
 
 func redrive(t *testing.T, r *redriveREST, name string, asked *eventingv1alpha1.Redrive, dryRun ...string) (*eventingv1alpha1.EventRun, error) {
@@ -176,7 +178,7 @@ func TestBadRedrives(t *testing.T) {
 		want    string
 	}{
 		"no Trigger":      {"none", eventingv1alpha1.Redrive{}, http.StatusNotFound, `"none" not found`},
-		"leaving Trigger": {"leaving", eventingv1alpha1.Redrive{}, http.StatusConflict, "the Trigger is being deleted"},
+		"leaving Trigger": {"leaving", eventingv1alpha1.Redrive{}, http.StatusConflict, "the object is being deleted"},
 		"other name":      {"bill", eventingv1alpha1.Redrive{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, http.StatusBadRequest, "metadata.name must be empty or 'bill'"},
 		"rate 0":          {"bill", eventingv1alpha1.Redrive{Rate: ptr.To[int32](0)}, http.StatusUnprocessableEntity, "rate: Invalid value: 0: must be between 1 and 100000 events per second"},
 		"rate":            {"bill", eventingv1alpha1.Redrive{Rate: ptr.To[int32](-1)}, http.StatusUnprocessableEntity, "rate: Invalid value: -1"},

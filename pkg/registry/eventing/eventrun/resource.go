@@ -1,5 +1,5 @@
-// Package eventrun implements the API resource eventruns.eventing.knative.dev, and the subresource redrive of Triggers, which alone creates its
-// objects.
+// Package eventrun implements the API resource eventruns.eventing.knative.dev, and the subresource redrive of Triggers and Subscriptions, which
+// alone creates its objects.
 package eventrun
 
 import (
@@ -48,7 +48,7 @@ func resource(controllers identity.Controllers) *registry.Resource[*eventingv1al
 		Common:       func(r *eventingv1alpha1.EventRun) *duckv1.Status { return &r.Status.Status },
 		Controllers:  controllers,
 		AllowCreate: func(_ context.Context, r *eventingv1alpha1.EventRun) error {
-			return apierrors.NewForbidden(eventingv1alpha1.Resource("eventruns"), r.Name, errors.New("EventRuns are created by a POST to the subresource redrive of a Trigger only"))
+			return apierrors.NewForbidden(eventingv1alpha1.Resource("eventruns"), r.Name, errors.New("EventRuns are created by a POST to the subresource redrive of a Trigger or Subscription only"))
 		},
 		Validate: func(_ context.Context, r *eventingv1alpha1.EventRun) field.ErrorList {
 			return eventingv1alpha1.ValidateEventRun(r)

@@ -9,7 +9,7 @@ package v1alpha1
 type EventRunRedriveApplyConfiguration struct {
 	// Selector selects dead letters by their events. Optional; defaults to all dead letters of the target.
 	Selector *EventSelectorApplyConfiguration `json:"selector,omitempty"`
-	// Rate is the maximum number of events per second. Optional; without it, events follow as fast as the target takes them.
+	// Rate is the maximum number of events per second. Optional; without it, events follow as fast as they are delivered.
 	Rate *int32 `json:"rate,omitempty"`
 }
 
