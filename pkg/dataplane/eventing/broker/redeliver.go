@@ -2,7 +2,6 @@ package broker
 
 import (
 	"context"
-	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -80,5 +79,5 @@ func (b *Broker) servedConsumer(key eventing.Key, uid types.UID) *consumer {
 }
 
 func errNotServed(key eventing.Key) error {
-	return fmt.Errorf("%w: this replica does not deliver to %s", eventing.ErrNotFound, key)
+	return eventing.Reject(eventing.ErrNotFound, "%s is not subscribed yet", key)
 }
