@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -89,8 +90,13 @@ func (o *redriveOptions) run(ctx context.Context, e *environment, kind *kind, na
 	if kind == subscriptions {
 		client, resource = s.client.MessagingV1().RESTClient(), "subscriptions"
 	}
+	// The client would write its own API version into the request.
+	body, err := json.Marshal(o.request())
+	if err != nil {
+		return err
+	}
 	run := &eventingv1alpha1.EventRun{}
-	err = client.Post().Namespace(s.namespace).Resource(resource).Name(name).SubResource("redrive").Body(o.request()).Do(ctx).Into(run)
+	err = client.Post().Namespace(s.namespace).Resource(resource).Name(name).SubResource("redrive").SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Into(run)
 	if err != nil {
 		return err
 	}
