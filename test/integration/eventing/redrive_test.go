@@ -118,6 +118,10 @@ func TestRedrive(t *testing.T) {
 		}
 	}
 
+	if r := s.Do(t, harness.Request{Method: http.MethodPost, Path: redrivePath(ns, "bill"), Body: `{"selectr": {"type": "order"}}`}); r.Code != http.StatusBadRequest || !strings.Contains(string(r.Body), "selectr") {
+		t.Errorf("with an unknown field: %d %s", r.Code, r.Body)
+	}
+
 	// The EventRun is deleted with its Trigger.
 	if err := s.Knative.EventingV1().Triggers(ns).Delete(t.Context(), "other", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

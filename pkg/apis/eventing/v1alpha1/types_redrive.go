@@ -1,6 +1,9 @@
 package v1alpha1
 
 import (
+	"bytes"
+	"encoding/json"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
@@ -28,4 +31,13 @@ type Redrive struct {
 	// Destination is not supported yet: events are delivered to the subscriber only.
 	// +optional
 	Destination *duckv1.Destination `json:"destination,omitempty"`
+}
+
+// UnmarshalJSON implements json.Unmarshaler. Unknown fields are errors, whatever the request says about them: with a misspelled selector, a request would
+// select all dead letters.
+func (r *Redrive) UnmarshalJSON(data []byte) error {
+	type plain Redrive
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	return decoder.Decode((*plain)(r))
 }
