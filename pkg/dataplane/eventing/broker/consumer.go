@@ -41,7 +41,7 @@ type consumer struct {
 
 // consumerCounts are the counters of a consumer's metrics.
 type consumerCounts struct {
-	matched, unfiltered, delivered, retried, deadLettered, dropped, looped atomic.Int64
+	matched, redelivered, unfiltered, delivered, retried, deadLettered, dropped, looped atomic.Int64
 	// stream is the key of the stream.
 	stream atomic.Pointer[eventing.Key]
 	// dispatched are the durations of attempts, by the status code of the response or 0.

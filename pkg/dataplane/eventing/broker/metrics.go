@@ -14,7 +14,7 @@ import (
 // descriptions describe the metrics. All have the labels kind, namespace and name of their object. Counters are removed with it, gauges
 // also when another replica becomes its owner.
 type descriptions struct {
-	accepted, matched, unfiltered, looped                       *metrics.Desc
+	accepted, matched, redelivered, unfiltered, looped          *metrics.Desc
 	delivered, retried, deadLettered, dropped, inFlight, oldest *metrics.Desc
 	// dispatched is Knative's metric of attempts. dispatches is the same for histograms.
 	dispatched *metrics.Desc
@@ -40,7 +40,8 @@ func describe() descriptions {
 	}
 	return descriptions{
 		accepted:     desc("events_accepted_total", "Number of accepted events, including replies."),
-		matched:      desc("events_matched_total", "Number of deliveries of accepted events."),
+		matched:      desc("events_matched_total", "Number of deliveries of accepted and redelivered events."),
+		redelivered:  desc("events_redelivered_total", "Number of stored events, such as dead letters, that were queued for delivery again."),
 		unfiltered:   desc("events_unfiltered_total", "Number of events that were not delivered because the evaluation of the filters exceeded its budget."),
 		looped:       desc("events_looped_total", "Number of events that were rejected because they passed too many Brokers."),
 		delivered:    desc("events_delivered_total", "Number of events that the subscriber accepted."),
@@ -66,7 +67,7 @@ type collector struct {
 // DescribeWithStability implements metrics.StableCollector.
 func (m *collector) DescribeWithStability(to chan<- *metrics.Desc) {
 	d := &m.descriptions
-	for _, desc := range []*metrics.Desc{d.accepted, d.matched, d.unfiltered, d.looped, d.delivered, d.retried, d.deadLettered, d.dropped, d.inFlight, d.oldest, d.dispatched} {
+	for _, desc := range []*metrics.Desc{d.accepted, d.matched, d.redelivered, d.unfiltered, d.looped, d.delivered, d.retried, d.deadLettered, d.dropped, d.inFlight, d.oldest, d.dispatched} {
 		to <- desc
 	}
 }
@@ -78,6 +79,7 @@ func (m *collector) CollectWithStability(to chan<- metrics.Metric) {
 	b.consumerCounts.each(func(key eventing.Key, n *consumerCounts) {
 		counter := counterOf(to, key)
 		counter(d.matched, n.matched.Load())
+		counter(d.redelivered, n.redelivered.Load())
 		counter(d.unfiltered, n.unfiltered.Load())
 		counter(d.delivered, n.delivered.Load())
 		counter(d.retried, n.retried.Load())

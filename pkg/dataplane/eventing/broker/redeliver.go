@@ -49,6 +49,10 @@ func (b *Broker) Redeliver(ctx context.Context, key eventing.Key, uid types.UID,
 		return rejected(ctx, err)
 	}
 	w.recordAccepted(now, &trace.Origin{})
+	n := int64(len(events))
+	s.counts.matched.Add(n)
+	c.counts.matched.Add(n)
+	c.counts.redelivered.Add(n)
 	return nil
 }
 

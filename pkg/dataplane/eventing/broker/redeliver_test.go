@@ -29,6 +29,9 @@ func TestRedeliver(t *testing.T) {
 		w.redeliver(a, "1", "2")
 		w.after(time.Second)
 		w.expectReceived(map[string]string{"a": "1 2", "b": ""})
+		if n := w.count(a.Key); n.matched.Load() != 2 || n.redelivered.Load() != 2 || n.delivered.Load() != 2 {
+			t.Errorf("%d matched, %d redelivered, %d delivered, want 2 each", n.matched.Load(), n.redelivered.Load(), n.delivered.Load())
+		}
 		for _, c := range w.attempts("a") {
 			if left, _ := c.event.Get(event.TTL); left != "7" || len(c.event.Headers) != 1 || c.event.Headers[0].Value != "00-1-2-01" {
 				t.Errorf("event %s was sent with %v and %v", c.id, c.event.Attributes, c.event.Headers)
