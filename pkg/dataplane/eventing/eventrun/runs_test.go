@@ -306,6 +306,31 @@ func TestStops(t *testing.T) {
 	}
 }
 
+// TestTwoOwners executes a run at two replicas that both consider themselves the owner: no event is lost, and each is queued twice at most.
+func TestTwoOwners(t *testing.T) {
+	store, to := newStore(t), &target{}
+	var want []string
+	for i := range 100 {
+		add(t, store, letter(consumerUID, i))
+		want = append(want, fmt.Sprint(i))
+	}
+	first, endedFirst := newRuns(t, to, store)
+	second, endedSecond := newRuns(t, to, store)
+	last := lastOf(t, first)
+	first.Start(name, runTo(last))
+	second.Start(name, runTo(last))
+	<-endedFirst
+	<-endedSecond
+	got := to.ids()
+	unique := sets.New(got...)
+	if len(got) > 2*len(want) || !unique.Equal(sets.New(want...)) {
+		t.Errorf("queued %q", got)
+	}
+	if left := stored(t, store, consumerUID); len(left) > 0 {
+		t.Errorf("dead letters %q remain", left)
+	}
+}
+
 // TestSelect queues the dead letters that a selector matches, keeps the others, and goes on after an event that is too large.
 func TestSelect(t *testing.T) {
 	store, to := newStore(t), &target{}

@@ -169,7 +169,7 @@ func (*redriveREST) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKin
 func (*redriveREST) ProducesMIMETypes(string) []string { return nil }
 
 // ProducesObject returns the object of responses.
-func (*redriveREST) ProducesObject(string) any { return &eventingv1alpha1.EventRun{} }
+func (*redriveREST) ProducesObject(string) any { return eventingv1alpha1.EventRun{} }
 
 // Create creates the EventRun that delivers the dead letters of a target again.
 func (r *redriveREST) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {

@@ -2,6 +2,7 @@ package eventrun
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -192,8 +193,8 @@ func TestBadRedrives(t *testing.T) {
 	} {
 		store, r := newTest()
 		_, err := redrive(t, r, test.trigger, &test.asked)
-		status, ok := err.(apierrors.APIStatus) //nolint:errorlint // the handler of the API looks at the error itself
-		if !ok || status.Status().Code != test.code || !strings.Contains(err.Error(), test.want) {
+		var status apierrors.APIStatus
+		if !errors.As(err, &status) || status.Status().Code != test.code || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if len(store.runs) > 0 {
