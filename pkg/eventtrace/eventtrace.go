@@ -321,6 +321,10 @@ func distance(r *trace.Record, made *trace.Attempt) time.Duration {
 
 // unmatched explains why consumers did not get an event.
 func (w *walk) unmatched(r *trace.Record, accepted *trace.Acceptance, consumers []eventing.Consumer, matched map[eventing.Key][]trace.Record) (all []duckv1.TracedMismatch) {
+	if accepted.Redelivered {
+		// The event was for the consumers that got it, not for others.
+		return nil
+	}
 	exceeded, current := sets.New(accepted.Exceeded...), uint64(0)
 	for i := range consumers {
 		current ^= trace.Fingerprint(&consumers[i])

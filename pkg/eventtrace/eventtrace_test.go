@@ -216,6 +216,15 @@ func TestUnmatched(t *testing.T) {
 		`1 not to x: filter.attributes.type must be "x", the event has "t" true`)
 }
 
+// TestRedelivered explains nothing about consumers other than the one that gets a stored event again.
+func TestRedelivered(t *testing.T) {
+	f := newFixture(t)
+	a, b := consumer(eventing.Trigger, "shop", "a"), consumer(eventing.Trigger, "shop", "b")
+	f.consumers[orders] = []eventing.Consumer{{Key: a, UID: "a"}, {Key: b, UID: "b"}}
+	f.accepted(orders, "1", at(0), func(a *trace.Acceptance) { a.Redelivered = true }, a)
+	f.expect(duckv1.EventTraceOptions{ID: "1"}, nil, "1 1 at shop/orders", "1 to shop/a: Pending, 0 attempts, no attempt is recorded yet")
+}
+
 // TestReplies follows replies, from any event of the tree, and ends for events that reply to each other.
 func TestReplies(t *testing.T) {
 	f := newFixture(t)

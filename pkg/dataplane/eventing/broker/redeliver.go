@@ -48,7 +48,7 @@ func (b *Broker) Redeliver(ctx context.Context, key eventing.Key, uid types.UID,
 	if err := w.commit(ctx); err != nil {
 		return rejected(ctx, err)
 	}
-	w.recordAccepted(now, &trace.Origin{})
+	w.recordAccepted(now, &trace.Origin{Redelivered: true})
 	n := int64(len(events))
 	s.counts.matched.Add(n)
 	c.counts.matched.Add(n)

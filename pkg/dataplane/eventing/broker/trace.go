@@ -30,7 +30,7 @@ func (w *appender) recordAccepted(at time.Time, from *trace.Origin) {
 		store.Add(&trace.Record{
 			Stream: r.Stream, StreamUID: r.StreamUID, ID: r.ID, Source: r.Source, Accepted: r.Accepted,
 			Acceptance: &trace.Acceptance{
-				Attributes: p.event.Attributes, V03: p.event.V03, TraceID: trace.TraceIDOf(p.event), Sender: from.Sender, Address: from.Address, Cause: from.Cause,
+				Attributes: p.event.Attributes, V03: p.event.V03, TraceID: trace.TraceIDOf(p.event), Sender: from.Sender, Address: from.Address, Cause: from.Cause, Redelivered: from.Redelivered,
 				Matched: w.matchedKeys, Exceeded: w.exceededKeys, MatchedCount: len(p.direct) + len(p.later) + len(p.ordered), Filters: w.filters,
 			},
 		})

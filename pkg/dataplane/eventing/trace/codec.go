@@ -25,6 +25,8 @@ const (
 	// flagReply is set for an acceptance with a Cause.
 	flagReply = 0x20
 	flagV03   = 0x40
+	// flagRedelivered is set for an acceptance of a stored event.
+	flagRedelivered = 0x80
 
 	// maxAttributes bounds the names and values of the attributes in an acceptance, maxNamed the consumers of each list there.
 	maxAttributes = 8 << 10
@@ -75,6 +77,9 @@ func appendAcceptance(buf []byte, a *Acceptance, namespace string) (_ []byte, fl
 	}
 	if a.V03 {
 		flags |= flagV03
+	}
+	if a.Redelivered {
+		flags |= flagRedelivered
 	}
 	// The attributes are last and end with the record.
 	size := 0
@@ -254,7 +259,7 @@ type reader struct {
 }
 
 func (r *reader) acceptance(namespace string, flags byte) *Acceptance {
-	a := &Acceptance{Cut: flags&flagCut != 0, V03: flags&flagV03 != 0}
+	a := &Acceptance{Cut: flags&flagCut != 0, V03: flags&flagV03 != 0, Redelivered: flags&flagRedelivered != 0}
 	if r.byte() != 0 {
 		a.TraceID = hex.EncodeToString(r.next(16))
 	}

@@ -45,6 +45,7 @@ func TestRecord(t *testing.T) {
 	channel.Stream.Kind, channel.Attempt.Consumer.Kind = eventing.Channel, eventing.Subscription
 	for name, r := range map[string]Record{
 		"acceptance": acceptanceOf("1"), "attempt": attemptOf("2", Dropped), "channel": channel,
+		"redelivered":      {Stream: eventing.Key{Kind: eventing.Broker, Namespace: "shop", Name: "b"}, Acceptance: &Acceptance{Redelivered: true}},
 		"empty acceptance": {Stream: eventing.Key{Kind: eventing.Channel, Namespace: "shop", Name: "c"}, Acceptance: &Acceptance{}},
 	} {
 		t.Run(name, func(t *testing.T) {

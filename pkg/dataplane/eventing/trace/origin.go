@@ -16,6 +16,8 @@ type Origin struct {
 	Sender, Address string
 	// Cause is the delivery to which an event is the reply, or zero.
 	Cause Cause
+	// Redelivered is true for stored events that are delivered again.
+	Redelivered bool
 }
 
 type originKey struct{}

@@ -45,6 +45,8 @@ type Acceptance struct {
 	Sender, Address string
 	// Cause is the delivery to which the event is a reply. Its zero value stands for an event that a client sent.
 	Cause Cause
+	// Redelivered is true for a stored event, such as a dead letter, that is delivered again to the consumers in Matched, whatever the filters.
+	Redelivered bool
 	// Matched are the consumers that the event is delivered to, at most 1024 of them; MatchedCount is their number. Exceeded are those
 	// whose filters exceeded their budget.
 	Matched, Exceeded []eventing.Key
