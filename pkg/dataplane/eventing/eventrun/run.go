@@ -102,15 +102,17 @@ func (r *run) each(ctx context.Context, do func(*item) bool) bool {
 // page calls a function with the selected events of the page from a position on, and returns the next position.
 func (r *run) page(ctx context.Context, position uint64, do func(*item) bool) (next uint64, ok bool) {
 	namespace := r.spec.Consumer.Namespace
+	reserved := int64(0)
+	defer func() { r.Budget.Release(namespace, reserved) }()
 	if !r.retry(ctx, func() error {
 		if !r.Budget.Reserve(namespace, pageBytes) {
 			return errMemory
 		}
+		reserved = pageBytes
 		return nil
 	}) {
 		return 0, false
 	}
-	defer r.Budget.Release(namespace, pageBytes)
 	var page []item
 	if !r.retry(ctx, func() (err error) {
 		page, next, err = r.source.read(ctx, position)

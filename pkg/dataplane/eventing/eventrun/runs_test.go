@@ -197,8 +197,9 @@ func newRuns(t *testing.T, to Target, store Store) (*Runs, <-chan struct{}) {
 	t.Helper()
 	ended := make(chan struct{}, 1)
 	var runs *Runs
+	budget := flow.NewBudget(256<<20, 16<<20)
 	runs = New(t.Context(), Options{
-		Target: to, Store: store, Budget: flow.NewBudget(256<<20, 16<<20), Clock: clock.RealClock{}, Logger: logr.Discard(),
+		Target: to, Store: store, Budget: budget, Clock: clock.RealClock{}, Logger: logr.Discard(),
 		Changed: func(of types.NamespacedName) {
 			if of != name {
 				t.Errorf("%s has changed", of)
@@ -210,7 +211,12 @@ func newRuns(t *testing.T, to Target, store Store) (*Runs, <-chan struct{}) {
 			}
 		},
 	})
-	t.Cleanup(runs.Close)
+	t.Cleanup(func() {
+		runs.Close()
+		if held := budget.Used(); held != 0 {
+			t.Errorf("stopped runs hold %d bytes", held)
+		}
+	})
 	return runs, ended
 }
 
