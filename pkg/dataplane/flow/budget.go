@@ -11,6 +11,10 @@ const (
 	// The default limit of a Budget is the memory limit of the process divided by defaultShare, at most maxDefault.
 	defaultShare = 4
 	maxDefault   = 512 << 20
+
+	// A namespace that holds at most a smallPart of the limit may exceed it, together with others, by a reservePart: memory that others added
+	// beyond the limit must not stop a namespace with a few requests.
+	smallPart, reservePart = 1024, 8
 )
 
 // DefaultLimit returns the default limit of the Budget of this process: a quarter of its memory limit, at most 512 MiB.
@@ -37,12 +41,13 @@ func NewBudget(limit, guaranteed int64) *Budget {
 }
 
 // Reserve adds bytes to the bytes that a namespace holds. It returns false without adding any if the limit or the share of the
-// namespace would be exceeded.
+// namespace would be exceeded; a namespace that holds little may exceed the limit by an eighth.
 func (b *Budget) Reserve(namespace string, bytes int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	held, free := b.namespaces[namespace]+bytes, b.limit-b.used-bytes
-	if free < 0 || held > max(free, b.guaranteed) {
+	small := held <= b.limit/smallPart && free >= -b.limit/reservePart
+	if !small && (free < 0 || held > max(free, b.guaranteed)) {
 		return false
 	}
 	b.addLocked(namespace, bytes)

@@ -1,6 +1,9 @@
 package flow
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 func TestBudgetSharesWhatIsFree(t *testing.T) {
 	b := NewBudget(1200, 10)
@@ -53,6 +56,30 @@ func TestBudgetAddsBytesThatAreHeldAlready(t *testing.T) {
 	b.Release("a", 150)
 	if !b.Reserve("b", 1) {
 		t.Error("a free budget refused a byte")
+	}
+}
+
+// TestBudgetReserve checks that a namespace with little memory finds some although others added memory beyond the limit.
+func TestBudgetReserve(t *testing.T) {
+	const limit, small, reserve = 8 << 20, 8 << 10, 1 << 20
+	b := NewBudget(limit, 1<<20)
+	b.Add("a", limit+1)
+	if b.Reserve("a", 1) || b.Reserve("b", small+1) {
+		t.Error("bytes were reserved beyond the limit by a namespace that holds many")
+	}
+	if !b.Reserve("b", small) || b.Reserve("b", 1) {
+		t.Error("a namespace may not hold exactly the small part")
+	}
+	all := 1
+	for b.Reserve(fmt.Sprint("c-", all), small) {
+		all++
+	}
+	if used := b.Used(); used > limit+reserve || used <= limit+reserve-small {
+		t.Errorf("%d small namespaces took the budget to %d bytes, want nearly %d", all, used, limit+reserve)
+	}
+	b.Release("a", limit+1)
+	if !b.Reserve("b", small) {
+		t.Error("a free budget refused bytes")
 	}
 }
 
