@@ -32,8 +32,8 @@ const (
 type Store interface {
 	rest.Getter
 	rest.Lister
-	rest.Creater
 	rest.GracefulDeleter
+	Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error)
 }
 
 // Runs creates EventRuns: at most one for each target, and MaxInProgress in progress for each namespace.
