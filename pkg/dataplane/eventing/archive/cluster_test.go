@@ -83,8 +83,11 @@ func TestReplicas(t *testing.T) {
 		harness.Eventually(t, fmt.Sprintf("a replica reads %q", want), func() error {
 			page, err := f.Read(t.Context(), Query{Broker: key, UID: uid, MaxEvents: 100, MaxBytes: 1 << 20})
 			got := slices.Sorted(slices.Values(sets.New(idsOf(page.Events)...).UnsortedList()))
-			if err != nil || !slices.Equal(got, want) {
-				return fmt.Errorf("%q: %v", got, err)
+			if err != nil {
+				return err
+			}
+			if !slices.Equal(got, want) {
+				return fmt.Errorf("it read %q", got)
 			}
 			at = page.Next
 			return nil
@@ -101,8 +104,11 @@ func TestReplicas(t *testing.T) {
 	harness.Eventually(t, "the next owner archives", func() error {
 		all[1].accept("ns/a", 10, "3")
 		page, err := all[2].Read(t.Context(), Query{Broker: key, UID: uid, At: at, MaxEvents: 1, MaxBytes: 1 << 20})
-		if err != nil || !slices.Equal(idsOf(page.Events), []string{"3"}) || page.Evicted {
-			return fmt.Errorf("it read %q, evicted %v: %v", idsOf(page.Events), page.Evicted, err)
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(idsOf(page.Events), []string{"3"}) || page.Evicted {
+			return fmt.Errorf("it read %q, evicted %v", idsOf(page.Events), page.Evicted)
 		}
 		return nil
 	})

@@ -21,9 +21,10 @@ import (
 )
 
 const (
-	// DefaultMaxRetention and DefaultMaxBytes are the operator's limits: of the age of archived events, and of the archives of a namespace.
+	// DefaultMaxRetention is the operator's limit of the age of archived events.
 	DefaultMaxRetention = 7 * 24 * time.Hour
-	DefaultMaxBytes     = 1 << 30
+	// DefaultMaxBytes bounds the archives of a namespace.
+	DefaultMaxBytes = 1 << 30
 
 	// idPrefix precedes the namespace and the UID of the Broker in the ID of its retained stream. Neither has a separator.
 	idPrefix, separator = "archive_", "_"
@@ -245,7 +246,7 @@ func (a *archive) start(ctx context.Context, records []record) (end func()) {
 	if len(records) > 1 || !a.stream.Fits(limit, bytes) || !a.number(&records[0]) {
 		return nil
 	}
-	pending, started, err := a.stream.Start(eventlog.Record{Data: records[0].data})
+	pending, started, err := a.stream.Start(eventlog.Record{Data: records[0].data}) //nolint:contextcheck // a commit serves all waiting callers, so it does not end with the context of one
 	if err != nil || !started {
 		return nil
 	}
