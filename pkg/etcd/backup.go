@@ -1,8 +1,10 @@
 package etcd
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -18,12 +20,24 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/lockfile"
 )
 
-// revisionBump is the increase of revisions by a restore. It exceeds the number of writes since the snapshot was taken (ten
-// days at a thousand writes a second), so that no revision that clients observed is reused.
-const revisionBump = 1_000_000_000
+// wrongClockBump is the increase of revisions by a restore if the clock is wrong: more than the writes in ten days at a thousand a second.
+const wrongClockBump = 1_000_000_000
+
+// revisionBump returns the increase of revisions by a restore at a time, for a database with a latest revision. They continue from the time in
+// microseconds since 1970. Without a million writes a second, this exceeds all revisions that clients observed, after the snapshot was taken and after
+// earlier restores, also of other snapshots. A client that watches continues from the revision that it observed last: if another history
+// had this revision too, it would miss changes without an error.
+func revisionBump(latest int64, now time.Time) uint64 {
+	if bump := now.UnixMicro() - latest; bump > 0 {
+		return uint64(bump)
+	}
+	return wrongClockBump
+}
 
 // ErrHasData is returned if the data directory contains data and replacing it was not requested.
 var ErrHasData = errors.New("data directory already contains data")
+
+var errDamaged = errors.New("the checksum is missing or wrong: the file is damaged, or no snapshot")
 
 // Snapshot writes the whole current database, with a checksum, in the format that Restore reads.
 func (e *Embedded) Snapshot(ctx context.Context, w io.Writer) error {
@@ -62,6 +76,10 @@ func Restore(snapshotFile string, o RestoreOptions) (aside string, err error) {
 	} else if found && !o.Replace {
 		return "", fmt.Errorf("%w: %s", ErrHasData, o.Dir)
 	}
+	latest, err := latestRevision(snapshotFile, o.SkipHash)
+	if err != nil {
+		return "", fmt.Errorf("restore etcd from %s: %w", snapshotFile, err)
+	}
 	// Existing data is moved when the new data is complete.
 	restored, err := os.MkdirTemp(o.Dir, "etcd-restored-")
 	if err != nil {
@@ -73,7 +91,7 @@ func Restore(snapshotFile string, o RestoreOptions) (aside string, err error) {
 		Name: o.Name, PeerURLs: []string{o.PeerURL}, InitialCluster: o.Name + "=" + o.PeerURL,
 		// A new cluster ID, so that members of the previous cluster are not accepted.
 		InitialClusterToken: rand.Text(),
-		RevisionBump:        revisionBump, MarkCompacted: true,
+		RevisionBump:        revisionBump(latest, time.Now()), MarkCompacted: true,
 	})
 	if err != nil {
 		return "", fmt.Errorf("restore etcd from %s: %w", snapshotFile, err)
@@ -88,6 +106,44 @@ func Restore(snapshotFile string, o RestoreOptions) (aside string, err error) {
 		return aside, fmt.Errorf("restore etcd: %w", err)
 	}
 	return aside, nil
+}
+
+// latestRevision returns the latest revision in a snapshot file. Reading a damaged database may end the process, so it fails before unless skipHash is true.
+func latestRevision(snapshotFile string, skipHash bool) (int64, error) {
+	if !skipHash {
+		if err := checkHash(snapshotFile); err != nil {
+			return 0, err
+		}
+	}
+	status, err := snapshot.NewV3(zap.NewNop()).Status(snapshotFile)
+	return status.Revision, err
+}
+
+// checkHash fails unless a file ends with the SHA-256 of the rest, as snapshots do.
+func checkHash(snapshotFile string) error {
+	file, err := os.Open(snapshotFile)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	hash, want := sha256.New(), make([]byte, sha256.Size)
+	if info.Size() < sha256.Size {
+		return errDamaged
+	}
+	if _, err := io.CopyN(hash, file, info.Size()-sha256.Size); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(file, want); err != nil {
+		return err
+	}
+	if !bytes.Equal(hash.Sum(nil), want) {
+		return errDamaged
+	}
+	return nil
 }
 
 // tidy clears the alarms of a database, which refer to members that no longer exist, and defragments it.

@@ -15,6 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
+	"google.golang.org/grpc"
 )
 
 const (
@@ -151,7 +152,9 @@ func hasLog(dir string) (bool, error) {
 
 // start makes one attempt. After an error, e must be halted.
 func (m *member) start(ctx context.Context, e *Embedded) error {
+	var writes retrier
 	config := m.config(e)
+	config.GRPCAdditionalServerOptions = append(config.GRPCAdditionalServerOptions, grpc.ChainUnaryInterceptor(writes.intercept))
 	if found, err := hasLog(m.Dir); err != nil {
 		return err
 	} else if !found {
@@ -163,6 +166,7 @@ func (m *member) start(ctx context.Context, e *Embedded) error {
 	if e.server, err = embed.StartEtcd(config); err != nil {
 		return fmt.Errorf("start etcd on %s: %w", config.Dir, err)
 	}
+	writes.server.Store(e.server.Server)
 	if err := m.await(ctx, e); err != nil {
 		return err
 	}

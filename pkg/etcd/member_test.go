@@ -436,6 +436,7 @@ func TestSnapshotRestore(t *testing.T) {
 	}
 	o := f.options[0]
 	options := RestoreOptions{Dir: o.Dir, Name: o.Name, PeerURL: "https://" + o.PeerAddress}
+	began := time.Now().UnixMicro()
 	if _, err := Restore(file, options); !errors.Is(err, ErrHasData) {
 		t.Errorf("restoring over existing data: %v, want ErrHasData", err)
 	}
@@ -467,8 +468,44 @@ func TestSnapshotRestore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got.Header.Revision < revisionBump {
-		t.Errorf("the revision is %d after a restore, want above %d", got.Header.Revision, revisionBump)
+	first := got.Header.Revision
+	if first < began {
+		t.Errorf("the revision is %d after a restore, want above %d", first, began)
+	}
+
+	// No revision of the first restore is used after another one of the same snapshot.
+	f.put(1, "later")
+	f.stop(0, 1)
+	if _, err := Restore(file, options); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Discard(f.options[1].Dir); err != nil {
+		t.Fatal(err)
+	}
+	f.record.state = State{}
+	f.start(0)
+	if got, err = open(t, f.running[0]).Get(t.Context(), "later"); err != nil {
+		t.Fatal(err)
+	}
+	if len(got.Kvs) != 0 || got.Header.Revision <= first+1 {
+		t.Errorf("the revision is %d after another restore, want above %d", got.Header.Revision, first+1)
+	}
+}
+
+// TestRevisionBump restores older and newer snapshots than the one before.
+func TestRevisionBump(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	at := now.UnixMicro()
+	for name, test := range map[string]struct{ latest, want int64 }{
+		"the first restore":             {1000, at},
+		"a snapshot after a restore":    {at - 50_000_000, at},
+		"a snapshot of the same second": {at - 1_000, at},
+		"a snapshot from the future":    {at + 60_000_000, at + 60_000_000 + wrongClockBump},
+	} {
+		if got := test.latest + int64(revisionBump(test.latest, now)); got != test.want {
+			t.Errorf("%s: the revision is %d, want %d", name, got, test.want)
+		}
 	}
 }
 
