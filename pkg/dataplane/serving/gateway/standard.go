@@ -101,6 +101,9 @@ func (f *standardForwarder) Wait() (context.Context, context.CancelFunc) {
 // Forward implements forwarder.
 func (f *standardForwarder) Forward(b *pool.Backend) serving.Result {
 	revision, known := f.exchange.pool.Revision()
-	h2c, limited := known && revision.Protocol == routing.H2C, known && revision.ContainerConcurrency > 0
-	return f.Request.Forward(f.Backend(b.Upstream().Address(), h2c, limited))
+	limited := known && revision.ContainerConcurrency > 0
+	if known && revision.Protocol == routing.H2C && !proxy.Upgrades(f.in) {
+		return f.ForwardH2C(b.Upstream().Address(), limited)
+	}
+	return f.Request.Forward(f.Backend(b.Upstream().Address(), limited))
 }

@@ -49,7 +49,7 @@ type responseBody struct {
 func (b *responseBody) Read(p []byte) (int, error) {
 	b.request.touch()
 	n, err := b.ReadCloser.Read(p)
-	if errors.Is(err, io.EOF) || err != nil && b.request.multiplexed && b.request.in.Context().Err() == nil {
+	if errors.Is(err, io.EOF) {
 		b.request.finished.Store(true)
 	}
 	b.request.received.Add(int64(n))

@@ -1,5 +1,5 @@
-// Package proxy forwards requests of net/http: HTTP/2 (serving 8-2), upgrades, bodies that stream. It is the standard path, by
-// httputil.ReverseProxy. It adds time limits for each part of a request, counts bytes, ends WebSockets with a close frame, and
+// Package proxy forwards requests of net/http: HTTP/2 (serving 8-2), upgrades, bodies that stream. It is the standard path: by
+// httputil.ReverseProxy to backends that speak HTTP/1.1, and to other replicas, and by package http2 to backends that speak HTTP/2. It adds time limits for each part of a request, counts bytes, ends WebSockets with a close frame, and
 // never resends a request of which a part was sent.
 package proxy
 
@@ -84,10 +84,10 @@ type Request struct {
 	status int
 	err    error
 	// limited is true if the place at the backend is kept until the backend has ended the request. Then conn is the connection of
-	// the attempt, multiplexed is true if other requests use it too, and finished is true if the backend has ended the request.
-	limited, multiplexed bool
-	conn                 *countedConn
-	finished             atomic.Bool
+	// the attempt, unless other requests use it too, and finished is true if the backend has ended the request.
+	limited  bool
+	conn     *countedConn
+	finished atomic.Bool
 	// aborted is true if the connection of the client must end without a complete response.
 	aborted bool
 
@@ -147,6 +147,11 @@ func (f *Request) Forward(send Send) serving.Result {
 	if failure != nil {
 		return f.Failed(failure)
 	}
+	return f.responded()
+}
+
+// responded returns the result of a request with a response.
+func (f *Request) responded() serving.Result {
 	return serving.Result{Status: f.status, RequestBytes: f.sent.Load(), ResponseBytes: f.received.Load(), Err: f.err}
 }
 

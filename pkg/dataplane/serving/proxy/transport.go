@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow/idleconn"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http2"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/linger"
 )
 
@@ -24,8 +25,9 @@ const (
 
 // Transports are the connections to backends, by the protocol of their Revision.
 type Transports struct {
-	http1, h2c *http.Transport
-	buffers    buffers
+	http1   *http.Transport
+	h2c     *http2.Pool
+	buffers buffers
 }
 
 // buffers implements httputil.BufferPool.
@@ -56,10 +58,7 @@ func New() *Transports {
 		Protocols:             new(http.Protocols),
 	}
 	plain.Protocols.SetHTTP1(true)
-	h2c := plain.Clone()
-	h2c.Protocols = new(http.Protocols)
-	h2c.Protocols.SetUnencryptedHTTP2(true)
-	return &Transports{http1: plain, h2c: h2c}
+	return &Transports{http1: plain, h2c: http2.NewPool((&net.Dialer{Timeout: dialTimeout}).DialContext)}
 }
 
 // countedConn counts the bytes written to a backend. While a request holds it, Close ends the stream to the backend, and interrupts reads
@@ -158,13 +157,13 @@ func dial(ctx context.Context, network, address string) (net.Conn, error) {
 	return &countedConn{Conn: conn, idle: idleconn.NewChecker(conn)}, nil
 }
 
-// Backend returns a Send to a backend that speaks HTTP/1.1, or h2c. If limited is true, a request that ends before its backend
-// has ended it is abandoned.
-func (f *Request) Backend(address string, h2c, limited bool) Send {
+// Backend returns a Send to a backend that speaks HTTP/1.1. If limited is true, a request that ends before its backend has ended it is
+// abandoned.
+func (f *Request) Backend(address string, limited bool) Send {
 	f.limited = limited
 	return func(out *http.Request) (*http.Response, error) {
 		for {
-			res, unsent, err := f.sendOnce(out, address, h2c)
+			res, unsent, err := f.sendOnce(out, address)
 			if err == nil || !unsent || out.Context().Err() != nil || f.Sent() {
 				return res, err
 			}
@@ -174,22 +173,19 @@ func (f *Request) Backend(address string, h2c, limited bool) Send {
 
 // sendOnce sends a request to a backend. unsent is true, after an error, if nothing was written to a connection that had been
 // used before.
-func (f *Request) sendOnce(r *http.Request, address string, h2c bool) (res *http.Response, unsent bool, err error) {
+func (f *Request) sendOnce(r *http.Request, address string) (res *http.Response, unsent bool, err error) {
 	var conn *countedConn
 	var written int64
-	multiplexed := h2c && r.Header.Get("Upgrade") == ""
 	trace := &httptrace.ClientTrace{GotConn: func(info httptrace.GotConnInfo) {
 		c, ok := info.Conn.(*countedConn)
 		if !ok {
 			return
 		}
 		if f.limited {
-			f.conn, f.multiplexed = c, multiplexed
-			if !multiplexed {
-				c.hold(f)
-			}
+			f.conn = c
+			c.hold(f)
 		}
-		if info.Reused && !multiplexed {
+		if info.Reused {
 			conn, written = c, c.written.Load()
 			c.doubted.Store(true)
 		}
@@ -198,30 +194,20 @@ func (f *Request) sendOnce(r *http.Request, address string, h2c bool) (res *http
 	url := *r.URL
 	url.Host = address
 	out.URL = &url
-	via := f.transports.http1
-	if multiplexed {
-		via = f.transports.h2c
-	} else {
-		once(out)
-	}
-	timeouts := f.observer.Timeouts()
-	if timeouts.ResponseStart > 0 {
-		timer := time.AfterFunc(timeouts.ResponseStart, f.expire)
-		defer timer.Stop()
-	}
-	f.limitSilence(timeouts.Idle)
+	once(out)
+	defer f.limitStart()()
+	f.limitSilence(f.observer.Timeouts().Idle)
 	f.finished.Store(false)
-	res, err = via.RoundTrip(out)
+	res, err = f.transports.http1.RoundTrip(out)
 	unsent = conn != nil && conn.written.Load() == written
-	if err != nil && (unsent || multiplexed && r.Context().Err() == nil) {
+	if err != nil && unsent {
 		f.finished.Store(true)
 		f.release()
 	}
 	return res, unsent, err
 }
 
-// release ends the use of a connection by a limited request. If the backend may still work on the request, it is abandoned. HTTP/2 does not
-// report that the backend has ended a reset stream.
+// release ends the use of a connection by a limited request. If the backend may still work on the request, it is abandoned.
 func (f *Request) release() {
 	c := f.conn
 	if c == nil {
@@ -231,10 +217,6 @@ func (f *Request) release() {
 	var place *linger.Place
 	if !f.finished.Load() {
 		place = f.observer.Abandon()
-	}
-	if f.multiplexed {
-		place.Expire()
-		return
 	}
 	c.release(f, place)
 }
