@@ -10,6 +10,7 @@ import (
 const (
 	reasonNoRequests          = "NoRequests"
 	reasonRequest             = "RequestWaiting"
+	reasonQueue               = "RequestsWaiting"
 	reasonPeerRequest         = "ActivatedByAnotherReplica"
 	reasonStableAverage       = "StableAverage"
 	reasonPanicAverage        = "PanicAverage"
@@ -56,6 +57,8 @@ func (why *cause) message(c *config) string {
 		return fmt.Sprintf("No requests in the stable window of %s.", c.StableWindow)
 	case reasonRequest:
 		return "A request waits for an instance."
+	case reasonQueue:
+		return fmt.Sprintf("No instance is ready, and %s would serve all waiting requests at a time.", instances(why.needs))
 	case reasonPeerRequest:
 		return "Another replica started an instance for a waiting request."
 	case reasonStableAverage:

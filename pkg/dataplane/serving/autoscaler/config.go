@@ -2,7 +2,8 @@
 // of the observed state (decide.go); Loop samples the gateway, decides every other second and applies the decisions.
 //
 // It is simpler than Knative's because all requests always pass the gateway: no request path has to be switched at zero, so the
-// scale-to-zero grace period of config-autoscaler has no effect, and the excess burst capacity is only reported.
+// scale-to-zero grace period of config-autoscaler has no effect, and the excess burst capacity is only reported. Two rules differ, with the gain that
+// TestQuality prints: from zero, the number of waiting requests decides (queueScale), and panic mode may end early (memory.calm).
 package autoscaler
 
 import (

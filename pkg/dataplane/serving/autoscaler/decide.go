@@ -5,8 +5,15 @@ import (
 	"time"
 )
 
-// tickInterval is the interval between decisions about a revision with backends.
-const tickInterval = 2 * time.Second
+const (
+	// tickInterval is the interval between decisions about a revision with backends.
+	tickInterval = 2 * time.Second
+	// calmWindows is the number of panic windows after which panic mode ends early if the load needs a small part of the scale. Knative's
+	// stays for the stable window; after a queue was served, that keeps several times the backends that the load needs (TestQuality).
+	calmWindows = 4
+	// calmParts is the divisor of the scale that yields the small part.
+	calmParts = 2
+)
 
 // input is the observed state of a revision at one moment.
 type input struct {
@@ -60,7 +67,9 @@ type memory struct {
 	// scale since panic mode began.
 	panicked   time.Time
 	panicScale int32
-	delay      delay
+	// resumed is true if panic mode stands for a load that is not known yet.
+	resumed bool
+	delay   delay
 	// cause is the cause of the previous decision.
 	cause cause
 }
@@ -73,7 +82,7 @@ func (m *memory) resume(now time.Time, backends int32) {
 		m.cause = cause{reason: reasonRunning, scale: backends}
 	}
 	if backends > 1 {
-		m.panicked, m.panicScale = now, backends
+		m.panicked, m.panicScale, m.resumed = now, backends, true
 	}
 }
 
@@ -90,6 +99,9 @@ func decide(c *config, in *input, m *memory) decision {
 	}
 	if desired < 1 && in.Waiting > 0 {
 		desired, why = 1, cause{reason: reasonRequest}
+	}
+	if queued := queueScale(c, in); queued > desired && desired > 0 {
+		desired, why = queued, cause{reason: reasonQueue, needs: queued}
 	}
 	if desired < 1 && in.Stale && in.Desired > 0 {
 		desired, why = 1, cause{reason: reasonGatewayMissing}
@@ -121,6 +133,14 @@ func decide(c *config, in *input, m *memory) decision {
 	return d
 }
 
+// queueScale returns the scale that serves all waiting requests at a time while no backend is ready, at most what one decision may add.
+func queueScale(c *config, in *input) int32 {
+	if in.Ready > 0 || c.RPS {
+		return 0
+	}
+	return asInt32(math.Min(math.Ceil(float64(in.Waiting)/c.Capacity), math.Ceil(c.MaxScaleUpRate)))
+}
+
 // observe records the changes of the revision since the previous decision.
 func (m *memory) observe(c *config, in *input) {
 	if !c.Started && m.created.IsZero() {
@@ -135,8 +155,16 @@ func (m *memory) observe(c *config, in *input) {
 		m.active, m.served = in.Now, true
 	}
 	if !m.panicked.IsZero() && in.Now.Sub(m.panicked) > c.StableWindow {
-		m.panicked, m.panicScale = time.Time{}, 0
+		m.calmDown()
 	}
+}
+
+// calmDown ends panic mode.
+func (m *memory) calmDown() { m.panicked, m.panicScale, m.resumed = time.Time{}, 0, false }
+
+// calm reports whether panic mode may end before the stable window has passed.
+func (m *memory) calm(c *config, now time.Time, panicNeeds float64) bool {
+	return !m.panicked.IsZero() && !m.resumed && now.Sub(m.panicked) >= calmWindows*c.PanicWindow && panicNeeds <= float64(m.panicScale)/calmParts
 }
 
 // demand returns the scale that the averages of the windows require, and which average or rate decides.
@@ -154,7 +182,10 @@ func (m *memory) demand(c *config, in *input) (desired int32, why cause) {
 	}
 	panicNeeds := needed(in.Panic)
 	if panicNeeds/ready >= c.PanicThreshold {
-		m.panicked = in.Now
+		m.panicked, m.resumed = in.Now, false
+	}
+	if m.calm(c, in.Now, panicNeeds) {
+		m.calmDown()
 	}
 	stableNeeds := needed(in.Stable)
 	desired = scale(stableNeeds)

@@ -60,17 +60,28 @@ func TestDecide(t *testing.T) {
 				{stable: 70, panic: 139, ready: 1, desired: 1, want: 2, panicking: true},
 				{after: 2 * s, stable: 80, panic: 420, ready: 1, desired: 2, want: 6, panicking: true},
 				{after: 4 * s, stable: 100, panic: 100, ready: 6, desired: 6, want: 6, panicking: true},
-				{after: 62 * s, stable: 70, panic: 0, ready: 6, desired: 6, want: 6, panicking: true},
-				{after: 64 * s, stable: 70, panic: 0, ready: 6, desired: 6, want: 3},
+				{after: 62 * s, stable: 70, panic: 211, ready: 6, desired: 6, want: 6, panicking: true},
+				{after: 64 * s, stable: 70, panic: 211, ready: 6, desired: 6, want: 3},
+			},
+		},
+		{
+			name: "panic ends after four panic windows if half of the scale would do",
+			moments: []moment{
+				{stable: 70, panic: 420, ready: 1, desired: 1, want: 6, panicking: true},
+				{after: 22 * s, stable: 70, panic: 70, ready: 6, desired: 6, want: 6, panicking: true},
+				{after: 24 * s, stable: 70, panic: 211, ready: 6, desired: 6, want: 6, panicking: true},
+				{after: 26 * s, stable: 70, panic: 210, ready: 6, desired: 6, want: 3},
+				{after: 28 * s, stable: 70, panic: 210, ready: 3, desired: 3, want: 1},
 			},
 		},
 		{
 			name: "panic is prolonged while over the threshold",
 			moments: []moment{
 				{stable: 70, panic: 200, ready: 1, desired: 1, want: 3, panicking: true},
-				{after: 50 * s, stable: 140, panic: 700, ready: 3, desired: 3, want: 10, panicking: true},
-				{after: 100 * s, stable: 70, panic: 70, ready: 10, desired: 10, want: 10, panicking: true},
-				{after: 111 * s, stable: 70, panic: 70, ready: 10, desired: 10, want: 5},
+				{after: 20 * s, stable: 140, panic: 700, ready: 3, desired: 3, want: 10, panicking: true},
+				{after: 42 * s, stable: 70, panic: 70, ready: 10, desired: 10, want: 10, panicking: true},
+				{after: 80 * s, stable: 70, panic: 420, ready: 10, desired: 10, want: 10, panicking: true},
+				{after: 81 * s, stable: 70, panic: 420, ready: 10, desired: 10, want: 5},
 			},
 		},
 		{name: "below the threshold", moments: []moment{{stable: 70, panic: 350, ready: 3, desired: 3, want: 1}}},
@@ -143,7 +154,29 @@ func TestDecide(t *testing.T) {
 		},
 		{name: "no more than max-scale initially", options: routing.Autoscaling{Initial: ptr.To[int32](5), Max: ptr.To[int32](2)}, config: func(c *config) { c.Started = false }, moments: []moment{{unsampled: true, want: 2}}},
 		{name: "started revisions stay at zero", options: routing.Autoscaling{Initial: ptr.To[int32](3)}, moments: []moment{{unsampled: true, want: 0}}},
-		{name: "one backend for waiting requests", moments: []moment{{unsampled: true, waiting: 500, want: 1}}},
+		{
+			name: "from zero, a backend for each capacity of waiting requests",
+			moments: []moment{
+				{unsampled: true, waiting: 1, want: 1},
+				{after: s, unsampled: true, waiting: 100, desired: 1, want: 1},
+				{after: s, unsampled: true, waiting: 101, desired: 1, want: 2},
+				{after: s, unsampled: true, waiting: 1, desired: 2, want: 2},
+				{after: s, unsampled: true, waiting: 500, desired: 2, ready: 1, want: 2},
+			},
+		},
+		{name: "from zero, several backends at once", moments: []moment{{unsampled: true, waiting: 500, want: 5}}},
+		{
+			name: "from zero, no more than the rate", config: func(c *config) { c.MaxScaleUpRate = 2.5 },
+			moments: []moment{{unsampled: true, waiting: 500, want: 3}},
+		},
+		{
+			name: "from zero, no more than max-scale", options: routing.Autoscaling{Max: ptr.To[int32](4)},
+			moments: []moment{{unsampled: true, waiting: 500, want: 4}},
+		},
+		{
+			name: "from zero, one backend by requests per second", options: routing.Autoscaling{RPS: true},
+			moments: []moment{{unsampled: true, waiting: 5000, want: 1}},
+		},
 		{
 			name: "activation scale until it is ready once", options: routing.Autoscaling{Activation: ptr.To[int32](4)},
 			moments: []moment{

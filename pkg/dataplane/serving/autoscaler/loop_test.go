@@ -186,7 +186,7 @@ func TestLoopScalesUpAndToZero(t *testing.T) {
 	})
 }
 
-// TestLoopActivatesOnce checks that hundreds of requests that wait for a slow first backend lead to one decision per tick.
+// TestLoopActivatesOnce checks that a request leads to one decision, and hundreds of requests that wait for a slow first backend to one per sample.
 func TestLoopActivatesOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, other, r := newFixture(), revisionNamed("other"), revisionNamed("a")
@@ -196,12 +196,13 @@ func TestLoopActivatesOnce(t *testing.T) {
 		w.setRevision(other)
 		w.setRevision(r)
 		w.check(t, 5*time.Minute+tickInterval*3/4, r.Key)
+		w.setLoad(r.Key, Sample{Concurrency: 1, Waiting: 1})
+		w.Activate(r.Key)
+		w.check(t, time.Millisecond, r.Key, 1)
 		w.setLoad(r.Key, Sample{Concurrency: 500, Waiting: 500})
 		w.Activate(r.Key)
-		w.check(t, tickInterval-time.Millisecond, r.Key, 1)
-		if scales := w.after(tickInterval, r.Key); len(scales) < 2 {
-			t.Errorf("with 500 requests that wait: scales = %v, want more than one instance after a tick", scales)
-		}
+		w.check(t, time.Millisecond, r.Key, 1)
+		w.check(t, sampleInterval, r.Key, 1, 5)
 	})
 }
 
@@ -460,8 +461,8 @@ func TestLoopKeepsFailingRevision(t *testing.T) {
 		w.setLoad(r.Key, Sample{Concurrency: 900, Waiting: 900})
 		w.start(t)
 		w.setRevision(r)
-		w.check(t, 0, r.Key, 1)
-		w.Observe(r.Key, workload.State{UID: r.UID, Desired: 1, Failure: &workload.Failure{Reason: "ExitCode1"}})
-		w.check(t, 5*time.Minute, r.Key, 1)
+		w.check(t, 0, r.Key, 9)
+		w.Observe(r.Key, workload.State{UID: r.UID, Desired: 9, Failure: &workload.Failure{Reason: "ExitCode1"}})
+		w.check(t, 5*time.Minute, r.Key, 9)
 	})
 }

@@ -147,7 +147,7 @@ func (s *scaler) activatedByPeer(r *revision) bool {
 	return r.desired == 0 && r.running.Desired > 0
 }
 
-// step samples a revision, and decides about it at a tick or after a failure.
+// step samples a revision, and decides about it at a tick, after a failure, or while requests wait for the first backend.
 func (s *scaler) step(ctx context.Context, r *revision, now time.Time) {
 	if r.window == nil {
 		r.window = newWindow(r.config.StableWindow)
@@ -155,7 +155,7 @@ func (s *scaler) step(ctx context.Context, r *revision, now time.Time) {
 		r.window = r.window.resized(r.config.StableWindow)
 	}
 	waiting := s.sample(r, now)
-	if !s.tick && !r.failed {
+	if !s.tick && !r.failed && (r.running.Ready > 0 || waiting == 0) {
 		return
 	}
 	sampled := s.tick && !r.activating(now) && r.average(now)
@@ -249,8 +249,8 @@ func (r *revision) needsTicks() bool {
 	return r.resolved != nil && (r.desired > 0 || r.failed || r.requestedScale != nil)
 }
 
-// activating reports whether the first backend after zero still has time to start, one tick: the need for more backends
-// shows in its responses, not in the requests that queued before.
+// activating reports whether the first backend after zero still has time to start, one tick: until then the number of waiting requests decides
+// (queueScale), not their averages.
 func (s *scaling) activating(now time.Time) bool {
 	return s.running.Ready == 0 && now.Sub(s.activated) < tickInterval
 }

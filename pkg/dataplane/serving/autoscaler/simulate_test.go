@@ -228,8 +228,7 @@ func TestRamp(t *testing.T) {
 	checkEnds(t, s, points, 5*time.Minute)
 }
 
-// TestBurst sends ten times the load for 20 seconds: panic mode scales up within a few ticks, keeps all backends for a stable
-// window, and ends.
+// TestBurst sends ten times the load for 20 seconds: panic mode scales up within a few ticks, does not scale down, and ends.
 func TestBurst(t *testing.T) {
 	const begins, ends = 3 * time.Minute, 3*time.Minute + 20*time.Second
 	s := &simulation{
