@@ -96,6 +96,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &eventingv1alpha1.EventRunApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("EventRunRedrive"):
 		return &eventingv1alpha1.EventRunRedriveApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("EventRunReplay"):
+		return &eventingv1alpha1.EventRunReplayApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("EventRunSpec"):
 		return &eventingv1alpha1.EventRunSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("EventRunStatus"):

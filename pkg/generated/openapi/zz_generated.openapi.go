@@ -68,6 +68,10 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.DeadLetterEvent{}.OpenAPIModelName():                       schema_pkg_apis_eventing_v1alpha1_DeadLetterEvent(ref),
 		v1alpha1.DeadLetterList{}.OpenAPIModelName():                        schema_pkg_apis_eventing_v1alpha1_DeadLetterList(ref),
 		v1alpha1.DeadLetterObject{}.OpenAPIModelName():                      schema_pkg_apis_eventing_v1alpha1_DeadLetterObject(ref),
+		v1alpha1.EventMetrics{}.OpenAPIModelName():                          schema_pkg_apis_eventing_v1alpha1_EventMetrics(ref),
+		v1alpha1.EventMetricsList{}.OpenAPIModelName():                      schema_pkg_apis_eventing_v1alpha1_EventMetricsList(ref),
+		v1alpha1.EventMetricsObject{}.OpenAPIModelName():                    schema_pkg_apis_eventing_v1alpha1_EventMetricsObject(ref),
+		v1alpha1.EventMetricsReplica{}.OpenAPIModelName():                   schema_pkg_apis_eventing_v1alpha1_EventMetricsReplica(ref),
 		v1alpha1.EventPolicy{}.OpenAPIModelName():                           schema_pkg_apis_eventing_v1alpha1_EventPolicy(ref),
 		v1alpha1.EventPolicyFromReference{}.OpenAPIModelName():              schema_pkg_apis_eventing_v1alpha1_EventPolicyFromReference(ref),
 		v1alpha1.EventPolicyList{}.OpenAPIModelName():                       schema_pkg_apis_eventing_v1alpha1_EventPolicyList(ref),
@@ -80,11 +84,13 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.EventRun{}.OpenAPIModelName():                              schema_pkg_apis_eventing_v1alpha1_EventRun(ref),
 		v1alpha1.EventRunList{}.OpenAPIModelName():                          schema_pkg_apis_eventing_v1alpha1_EventRunList(ref),
 		v1alpha1.EventRunRedrive{}.OpenAPIModelName():                       schema_pkg_apis_eventing_v1alpha1_EventRunRedrive(ref),
+		v1alpha1.EventRunReplay{}.OpenAPIModelName():                        schema_pkg_apis_eventing_v1alpha1_EventRunReplay(ref),
 		v1alpha1.EventRunSpec{}.OpenAPIModelName():                          schema_pkg_apis_eventing_v1alpha1_EventRunSpec(ref),
 		v1alpha1.EventRunStatus{}.OpenAPIModelName():                        schema_pkg_apis_eventing_v1alpha1_EventRunStatus(ref),
 		v1alpha1.EventRunTarget{}.OpenAPIModelName():                        schema_pkg_apis_eventing_v1alpha1_EventRunTarget(ref),
 		v1alpha1.EventSelector{}.OpenAPIModelName():                         schema_pkg_apis_eventing_v1alpha1_EventSelector(ref),
 		v1alpha1.Redrive{}.OpenAPIModelName():                               schema_pkg_apis_eventing_v1alpha1_Redrive(ref),
+		v1alpha1.Replay{}.OpenAPIModelName():                                schema_pkg_apis_eventing_v1alpha1_Replay(ref),
 		messagingv1.Channel{}.OpenAPIModelName():                            schema_pkg_apis_messaging_v1_Channel(ref),
 		messagingv1.ChannelList{}.OpenAPIModelName():                        schema_pkg_apis_messaging_v1_ChannelList(ref),
 		messagingv1.ChannelSpec{}.OpenAPIModelName():                        schema_pkg_apis_messaging_v1_ChannelSpec(ref),
@@ -135,6 +141,9 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1beta1.DomainMappingSpec{}.OpenAPIModelName():                      schema_pkg_apis_serving_v1beta1_DomainMappingSpec(ref),
 		v1beta1.DomainMappingStatus{}.OpenAPIModelName():                    schema_pkg_apis_serving_v1beta1_DomainMappingStatus(ref),
 		v1beta1.SecretTLS{}.OpenAPIModelName():                              schema_pkg_apis_serving_v1beta1_SecretTLS(ref),
+		v1beta1.ServiceMetrics{}.OpenAPIModelName():                         schema_pkg_apis_serving_v1beta1_ServiceMetrics(ref),
+		v1beta1.ServiceMetricsList{}.OpenAPIModelName():                     schema_pkg_apis_serving_v1beta1_ServiceMetricsList(ref),
+		v1beta1.ServiceMetricsReplica{}.OpenAPIModelName():                  schema_pkg_apis_serving_v1beta1_ServiceMetricsReplica(ref),
 		autoscalingv1.ContainerResourceMetricSource{}.OpenAPIModelName():    schema_k8sio_api_autoscaling_v1_ContainerResourceMetricSource(ref),
 		autoscalingv1.ContainerResourceMetricStatus{}.OpenAPIModelName():    schema_k8sio_api_autoscaling_v1_ContainerResourceMetricStatus(ref),
 		autoscalingv1.CrossVersionObjectReference{}.OpenAPIModelName():      schema_k8sio_api_autoscaling_v1_CrossVersionObjectReference(ref),
@@ -2878,6 +2887,251 @@ func schema_pkg_apis_eventing_v1alpha1_DeadLetterObject(ref common.ReferenceCall
 	}
 }
 
+func schema_pkg_apis_eventing_v1alpha1_EventMetrics(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventMetrics are the numbers of events of a Broker, Trigger, Channel or Subscription, at each replica of the server that has counted some. They are read-only and not stored: two reads, some seconds apart, give the rates between them.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Standard object metadata. The name is the kind of the object in lower case, \"-\", and the name of the object.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"object": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Object is the Broker, Trigger, Channel or Subscription.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.EventMetricsObject{}.OpenAPIModelName()),
+						},
+					},
+					"timestamp": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Timestamp is the time at which the metrics were read.",
+							Ref:         ref(metav1.MicroTime{}.OpenAPIModelName()),
+						},
+					},
+					"replicas": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"name",
+								},
+								"x-kubernetes-list-type": "map",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Replicas are the metrics at each replica.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.EventMetricsReplica{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"object", "timestamp", "replicas"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.EventMetricsObject{}.OpenAPIModelName(), v1alpha1.EventMetricsReplica{}.OpenAPIModelName(), metav1.MicroTime{}.OpenAPIModelName(), metav1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_EventMetricsList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventMetricsList is a list of EventMetrics.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Standard list metadata.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ListMeta{}.OpenAPIModelName()),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Items are the EventMetrics.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.EventMetrics{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.EventMetrics{}.OpenAPIModelName(), metav1.ListMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_EventMetricsObject(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventMetricsObject is an object in the namespace of its EventMetrics.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is Broker, Trigger, Channel or Subscription.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name is the name of the object.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"kind", "name"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_EventMetricsReplica(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventMetricsReplica has the numbers of events at a replica since it counts the events of the object.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name is the name of the replica.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"startTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "StartTime is the time at which the replica started.",
+							Ref:         ref(metav1.MicroTime{}.OpenAPIModelName()),
+						},
+					},
+					"accepted": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Accepted is the number of accepted events of a Broker or Channel, including replies.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"matched": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Matched is the number of events for a Trigger or Subscription.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"delivered": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Delivered is the number of events that the subscriber accepted.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"retries": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Retries is the number of failed attempts that are retried.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"deadLettered": {
+						SchemaProps: spec.SchemaProps{
+							Description: "DeadLettered is the number of events that the dead letter sink or the dead letter store accepted.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"dropped": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Dropped is the number of events that neither the subscriber nor a dead letter sink nor the dead letter store accepted.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"inFlight": {
+						SchemaProps: spec.SchemaProps{
+							Description: "InFlight is the number of delivery attempts in flight.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"oldestUndeliveredMilliseconds": {
+						SchemaProps: spec.SchemaProps{
+							Description: "OldestUndeliveredMilliseconds is the age of the oldest undelivered event; 0 without one.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+				},
+				Required: []string{"name", "startTime", "accepted", "matched", "delivered", "retries", "deadLettered", "dropped", "inFlight", "oldestUndeliveredMilliseconds"},
+			},
+		},
+		Dependencies: []string{
+			metav1.MicroTime{}.OpenAPIModelName()},
+	}
+}
+
 func schema_pkg_apis_eventing_v1alpha1_EventPolicy(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -3322,7 +3576,7 @@ func schema_pkg_apis_eventing_v1alpha1_EventRun(ref common.ReferenceCallback) co
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "EventRun delivers stored events to a Trigger or Subscription again. The subresource redrive creates it; deleting it cancels it. A Trigger or Subscription, which owns it, has at most one: a later one replaces one that has ended.",
+				Description: "EventRun delivers stored events again: to a Trigger or Subscription, or to all Triggers of a Broker. The subresources redrive of Triggers and Subscriptions, and replay of Brokers, create it; deleting it cancels it. A target, which owns it, has at most one: a later one replaces one that has ended.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -3438,11 +3692,66 @@ func schema_pkg_apis_eventing_v1alpha1_EventRunRedrive(ref common.ReferenceCallb
 							Format:      "int32",
 						},
 					},
+					"destination": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Destination gets the events instead of the subscriber of the target. A dead letter is deleted once it is delivered there. Requests have no token. Optional; defaults to the subscriber.",
+							Ref:         ref(v1.Destination{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.EventSelector{}.OpenAPIModelName()},
+			v1.Destination{}.OpenAPIModelName(), v1alpha1.EventSelector{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_EventRunReplay(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "EventRunReplay selects archived events.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"broker": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Broker is the name of the Broker, in the namespace of the EventRun.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"from": {
+						SchemaProps: spec.SchemaProps{
+							Description: "From is the time of acceptance of the first event. Optional; defaults to the beginning of the archive.",
+							Ref:         ref(metav1.MicroTime{}.OpenAPIModelName()),
+						},
+					},
+					"to": {
+						SchemaProps: spec.SchemaProps{
+							Description: "To is a time: events that were accepted before it are part of the replay.",
+							Ref:         ref(metav1.MicroTime{}.OpenAPIModelName()),
+						},
+					},
+					"selector": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Selector selects events. Optional; defaults to all events.",
+							Ref:         ref(v1alpha1.EventSelector{}.OpenAPIModelName()),
+						},
+					},
+					"rate": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Rate is the maximum number of events per second. Optional; without it, events follow as fast as they are delivered.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+				},
+				Required: []string{"broker", "to"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.EventSelector{}.OpenAPIModelName(), metav1.MicroTime{}.OpenAPIModelName()},
 	}
 }
 
@@ -3462,8 +3771,14 @@ func schema_pkg_apis_eventing_v1alpha1_EventRunSpec(ref common.ReferenceCallback
 					},
 					"redrive": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Redrive delivers dead letters of the target. Each is deleted once it is queued for delivery.",
+							Description: "Redrive delivers dead letters of the target. Each is deleted once it is queued for delivery. Either it or replay is required.",
 							Ref:         ref(v1alpha1.EventRunRedrive{}.OpenAPIModelName()),
+						},
+					},
+					"replay": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Replay delivers events from the archive of a Broker. They remain in the archive.",
+							Ref:         ref(v1alpha1.EventRunReplay{}.OpenAPIModelName()),
 						},
 					},
 				},
@@ -3471,7 +3786,7 @@ func schema_pkg_apis_eventing_v1alpha1_EventRunSpec(ref common.ReferenceCallback
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.EventRunRedrive{}.OpenAPIModelName(), v1alpha1.EventRunTarget{}.OpenAPIModelName()},
+			v1alpha1.EventRunRedrive{}.OpenAPIModelName(), v1alpha1.EventRunReplay{}.OpenAPIModelName(), v1alpha1.EventRunTarget{}.OpenAPIModelName()},
 	}
 }
 
@@ -3543,23 +3858,43 @@ func schema_pkg_apis_eventing_v1alpha1_EventRunStatus(ref common.ReferenceCallba
 					},
 					"total": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Total is the number of selected events. Omitted until they are counted.",
+							Description: "Total is the number of selected events. Omitted until they are counted, and for replays.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"queued": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Queued is the number of events that are queued for delivery, including events whose dead letters were deleted since they were counted.",
+							Description: "Queued is the number of events that are queued for delivery, or delivered to the destination, including events whose dead letters were deleted since they were counted.",
 							Type:        []string{"integer"},
 							Format:      "int64",
 						},
 					},
 					"failed": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Failed is the number of events that cannot be delivered again. They remain dead letters.",
+							Description: "Failed is the number of events that cannot be delivered again, or that the destination does not accept. They remain where they are stored.",
 							Type:        []string{"integer"},
 							Format:      "int64",
+						},
+					},
+					"position": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Position is the place in the archive from which a replay continues. Events that were queued after it was stored are repeated if the server crashes.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"lastEventTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "LastEventTime is the time at which the Broker accepted the last event that a replay queued.",
+							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"evicted": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Evicted is true if events were deleted from the archive before a replay had read them.",
+							Type:        []string{"boolean"},
+							Format:      "",
 						},
 					},
 					"startTime": {
@@ -3591,7 +3926,7 @@ func schema_pkg_apis_eventing_v1alpha1_EventRunTarget(ref common.ReferenceCallba
 				Properties: map[string]spec.Schema{
 					"kind": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Kind is the kind of the object: Trigger or Subscription.",
+							Description: "Kind is the kind of the object: Trigger or Subscription, or Broker for all Triggers of a Broker whose filters match.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -3709,7 +4044,7 @@ func schema_pkg_apis_eventing_v1alpha1_Redrive(ref common.ReferenceCallback) com
 					},
 					"destination": {
 						SchemaProps: spec.SchemaProps{
-							Description: "Destination is not supported yet: events are delivered to the subscriber only.",
+							Description: "Destination gets the events instead of the subscriber. Dead letters that it does not accept remain. Optional; defaults to the subscriber.",
 							Ref:         ref(v1.Destination{}.OpenAPIModelName()),
 						},
 					},
@@ -3718,6 +4053,74 @@ func schema_pkg_apis_eventing_v1alpha1_Redrive(ref common.ReferenceCallback) com
 		},
 		Dependencies: []string{
 			v1.Destination{}.OpenAPIModelName(), v1alpha1.EventSelector{}.OpenAPIModelName(), metav1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_eventing_v1alpha1_Replay(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "Replay asks for the archived events of a Broker to be delivered again: the subresource replay. It is not stored; the answer is the EventRun that delivers them. An empty object selects all events, for all Triggers of the Broker whose filters match.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Standard object's metadata: name and namespace of the Broker.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"from": {
+						SchemaProps: spec.SchemaProps{
+							Description: "From selects the events that the Broker accepted at this time or later. Optional; defaults to the beginning of the archive.",
+							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"to": {
+						SchemaProps: spec.SchemaProps{
+							Description: "To selects the events that the Broker accepted before this time. Optional; defaults to the time of the request, as does a later time.",
+							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"selector": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Selector selects events by their attributes. Optional; defaults to all events.",
+							Ref:         ref(v1alpha1.EventSelector{}.OpenAPIModelName()),
+						},
+					},
+					"rate": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Rate is the maximum number of events per second. Optional; without it, events follow as fast as they are delivered.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"trigger": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Trigger is the name of a Trigger of the Broker, in the same namespace, that alone gets the events, whether or not its filters match. Optional; defaults to all Triggers of the Broker whose filters match.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.EventSelector{}.OpenAPIModelName(), metav1.ObjectMeta{}.OpenAPIModelName(), metav1.Time{}.OpenAPIModelName()},
 	}
 }
 
@@ -6994,6 +7397,182 @@ func schema_pkg_apis_serving_v1beta1_SecretTLS(ref common.ReferenceCallback) com
 				Required: []string{"secretName"},
 			},
 		},
+	}
+}
+
+func schema_pkg_apis_serving_v1beta1_ServiceMetrics(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ServiceMetrics are the numbers of requests to a Service, at each replica of the gateway that has counted some. They are read-only and not stored: two reads, some seconds apart, give the rates between them.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Standard object metadata. The name is the name of the Service.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"timestamp": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Timestamp is the time at which the metrics were read.",
+							Ref:         ref(metav1.MicroTime{}.OpenAPIModelName()),
+						},
+					},
+					"replicas": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"name",
+								},
+								"x-kubernetes-list-type": "map",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "Replicas are the metrics at each replica.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1beta1.ServiceMetricsReplica{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"timestamp", "replicas"},
+			},
+		},
+		Dependencies: []string{
+			v1beta1.ServiceMetricsReplica{}.OpenAPIModelName(), metav1.MicroTime{}.OpenAPIModelName(), metav1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_serving_v1beta1_ServiceMetricsList(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ServiceMetricsList is a list of ServiceMetrics.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Standard list metadata.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ListMeta{}.OpenAPIModelName()),
+						},
+					},
+					"items": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Items are the ServiceMetrics.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1beta1.ServiceMetrics{}.OpenAPIModelName()),
+									},
+								},
+							},
+						},
+					},
+				},
+				Required: []string{"items"},
+			},
+		},
+		Dependencies: []string{
+			v1beta1.ServiceMetrics{}.OpenAPIModelName(), metav1.ListMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_serving_v1beta1_ServiceMetricsReplica(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ServiceMetricsReplica has the numbers of requests at a replica since it counts the requests of the Service.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"name": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Name is the name of the replica.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"startTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "StartTime is the time at which the replica started.",
+							Ref:         ref(metav1.MicroTime{}.OpenAPIModelName()),
+						},
+					},
+					"requests": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Requests is the number of requests that have ended.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"failures": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Failures is the number of requests whose response has a status of 500 or more, or that have none.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"responses": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Responses is the number of responses that DurationMilliseconds counts.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"durationMilliseconds": {
+						SchemaProps: spec.SchemaProps{
+							Description: "DurationMilliseconds is the sum of the times from requests until the ends of their responses.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+				},
+				Required: []string{"name", "startTime", "requests", "failures", "responses", "durationMilliseconds"},
+			},
+		},
+		Dependencies: []string{
+			metav1.MicroTime{}.OpenAPIModelName()},
 	}
 }
 

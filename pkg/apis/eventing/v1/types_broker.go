@@ -49,6 +49,13 @@ const (
 	BrokerClassMTChannelBased = "MTChannelBasedBroker"
 )
 
+// BrokerConditionArchiveReady reports whether the accepted events of a Broker are archived. Its severity is Warning, so that Ready does not depend
+// on it. It is absent if the ConfigMap of spec.config does not ask for an archive.
+const BrokerConditionArchiveReady duckv1.ConditionType = "ArchiveReady"
+
+// BrokerReasonArchiveDisabled is the reason of BrokerConditionArchiveReady if the operator disabled archives.
+const BrokerReasonArchiveDisabled = "ArchiveDisabled"
+
 // BrokerSpec is the desired state of a Broker.
 type BrokerSpec struct {
 	// Config refers to an object with the options of the Broker's implementation, for instance a

@@ -1,4 +1,4 @@
-// Package v1alpha1 is the eventing.knative.dev/v1alpha1 API: EventPolicy, EventRun, and DeadLetter, which is not stored.
+// Package v1alpha1 is the eventing.knative.dev/v1alpha1 API: EventPolicy, EventRun, and DeadLetter and EventMetrics, which are not stored.
 //
 // +k8s:deepcopy-gen=package
 // +k8s:defaulter-gen=TypeMeta

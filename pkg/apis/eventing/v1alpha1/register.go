@@ -34,7 +34,7 @@ func Kinds() []runtime.Object {
 
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion, Kinds()...)
-	scheme.AddKnownTypes(SchemeGroupVersion, &DeadLetter{}, &DeadLetterList{}, &Redrive{})
+	scheme.AddKnownTypes(SchemeGroupVersion, &DeadLetter{}, &DeadLetterList{}, &EventMetrics{}, &EventMetricsList{}, &Redrive{}, &Replay{})
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil
 }

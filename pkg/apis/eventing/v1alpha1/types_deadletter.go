@@ -157,11 +157,16 @@ func (d *DeadLetter) Fields() fields.Set {
 }
 
 func addFieldSelectors(scheme *runtime.Scheme) error {
-	known := (&DeadLetter{}).Fields()
-	return scheme.AddFieldLabelConversionFunc(SchemeGroupVersion.WithKind("DeadLetter"), func(label, value string) (string, string, error) {
-		if !known.Has(label) {
-			return "", "", fmt.Errorf("%q is not a known field selector: only %s", label, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+	for kind, known := range map[string]fields.Set{"DeadLetter": (&DeadLetter{}).Fields(), "EventMetrics": (&EventMetrics{}).Fields()} {
+		err := scheme.AddFieldLabelConversionFunc(SchemeGroupVersion.WithKind(kind), func(label, value string) (string, string, error) {
+			if !known.Has(label) {
+				return "", "", fmt.Errorf("%q is not a known field selector: only %s", label, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+			}
+			return label, value, nil
+		})
+		if err != nil {
+			return err
 		}
-		return label, value, nil
-	})
+	}
+	return nil
 }

@@ -28,7 +28,7 @@ type Redrive struct {
 	// +optional
 	Rate *int32 `json:"rate,omitempty"`
 
-	// Destination is not supported yet: events are delivered to the subscriber only.
+	// Destination gets the events instead of the subscriber. Dead letters that it does not accept remain. Optional; defaults to the subscriber.
 	// +optional
 	Destination *duckv1.Destination `json:"destination,omitempty"`
 }
@@ -37,7 +37,12 @@ type Redrive struct {
 // select all dead letters.
 func (r *Redrive) UnmarshalJSON(data []byte) error {
 	type plain Redrive
+	return decodeKnown(data, (*plain)(r))
+}
+
+// decodeKnown decodes JSON. Unknown fields are errors.
+func decodeKnown(data []byte, to any) error {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
-	return decoder.Decode((*plain)(r))
+	return decoder.Decode(to)
 }

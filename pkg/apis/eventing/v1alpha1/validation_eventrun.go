@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	"fmt"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
@@ -20,9 +21,16 @@ const (
 // ValidateRedrive returns the errors of a request for a redrive.
 func ValidateRedrive(r *Redrive) field.ErrorList {
 	errs := validateRate(r.Rate, field.NewPath("rate"))
-	if r.Destination != nil {
-		errs = append(errs, field.Forbidden(field.NewPath("destination"), "is not supported: dead letters are delivered to their subscriber only"))
+	errs = append(errs, r.Destination.Validate(field.NewPath("destination"))...)
+	return append(errs, validateSelector(r.Selector, field.NewPath("selector"))...)
+}
+
+// ValidateReplay returns the errors of a request for a replay.
+func ValidateReplay(r *Replay) (errs field.ErrorList) {
+	if r.From != nil && r.To != nil && !r.From.Before(r.To) {
+		errs = append(errs, field.Invalid(field.NewPath("from"), r.From.UTC().Format(time.RFC3339Nano), "must be before `to`"))
 	}
+	errs = append(errs, validateRate(r.Rate, field.NewPath("rate"))...)
 	return append(errs, validateSelector(r.Selector, field.NewPath("selector"))...)
 }
 
@@ -38,7 +46,7 @@ func validateSelector(s *EventSelector, path *field.Path) (errs field.ErrorList)
 		return nil
 	}
 	if s.ID == "" && s.Source == "" && s.Type == "" && len(s.Filters) == 0 {
-		return field.ErrorList{field.Required(path, "must have at least one of `id`, `source`, `type` and `filters`; omit it to select all dead letters")}
+		return field.ErrorList{field.Required(path, "must have at least one of `id`, `source`, `type` and `filters`; omit it to select all events")}
 	}
 	for _, attribute := range []struct{ name, value string }{{"id", s.ID}, {"source", s.Source}, {"type", s.Type}} {
 		if len(attribute.value) > maxSelected {
@@ -58,17 +66,34 @@ func ValidateEventRun(r *EventRun) field.ErrorList {
 	if r.Spec.Target.Name == "" {
 		errs = append(errs, field.Required(spec.Child("target", "name"), ""))
 	}
-	if r.Spec.Redrive == nil {
-		return append(errs, field.Required(spec.Child("redrive"), ""))
+	redrive, replay := r.Spec.Redrive, r.Spec.Replay
+	switch {
+	case redrive == nil && replay == nil:
+		errs = append(errs, field.Required(spec.Child("redrive"), "or `replay`"))
+	case redrive != nil && replay != nil:
+		errs = append(errs, field.Forbidden(spec.Child("replay"), "may not be combined with `redrive`"))
+	case redrive != nil:
+		errs = append(errs, validateRate(redrive.Rate, spec.Child("redrive", "rate"))...)
+		errs = append(errs, validateSelector(redrive.Selector, spec.Child("redrive", "selector"))...)
+		errs = append(errs, redrive.Destination.Validate(spec.Child("redrive", "destination"))...)
+	default:
+		path := spec.Child("replay")
+		if replay.Broker == "" {
+			errs = append(errs, field.Required(path.Child("broker"), ""))
+		}
+		if replay.From != nil && !replay.From.Before(&replay.To) {
+			errs = append(errs, field.Invalid(path.Child("from"), replay.From.UTC().Format(time.RFC3339Nano), "must be before `to`"))
+		}
+		errs = append(errs, validateRate(replay.Rate, path.Child("rate"))...)
+		errs = append(errs, validateSelector(replay.Selector, path.Child("selector"))...)
 	}
-	errs = append(errs, validateRate(r.Spec.Redrive.Rate, spec.Child("redrive", "rate"))...)
-	return append(errs, validateSelector(r.Spec.Redrive.Selector, spec.Child("redrive", "selector"))...)
+	return errs
 }
 
 // ValidateEventRunUpdate returns the errors of an EventRun that replaces old: only its metadata may change.
 func ValidateEventRunUpdate(r, old *EventRun) field.ErrorList {
 	if !equality.Semantic.DeepEqual(r.Spec, old.Spec) {
-		return field.ErrorList{field.Forbidden(field.NewPath("spec"), "may not change; delete the EventRun to cancel it, and create another one by the subresource `redrive`")}
+		return field.ErrorList{field.Forbidden(field.NewPath("spec"), "may not change; delete the EventRun to cancel it, and create another one by the subresource `redrive` or `replay`")}
 	}
 	return nil
 }

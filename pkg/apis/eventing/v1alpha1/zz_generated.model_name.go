@@ -26,6 +26,26 @@ func (in DeadLetterObject) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in EventMetrics) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1alpha1.EventMetrics"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in EventMetricsList) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1alpha1.EventMetricsList"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in EventMetricsObject) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1alpha1.EventMetricsObject"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in EventMetricsReplica) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1alpha1.EventMetricsReplica"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in EventPolicy) OpenAPIModelName() string {
 	return "dev.knative.eventing.v1alpha1.EventPolicy"
 }
@@ -86,6 +106,11 @@ func (in EventRunRedrive) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in EventRunReplay) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1alpha1.EventRunReplay"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in EventRunSpec) OpenAPIModelName() string {
 	return "dev.knative.eventing.v1alpha1.EventRunSpec"
 }
@@ -108,4 +133,9 @@ func (in EventSelector) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in Redrive) OpenAPIModelName() string {
 	return "dev.knative.eventing.v1alpha1.Redrive"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in Replay) OpenAPIModelName() string {
+	return "dev.knative.eventing.v1alpha1.Replay"
 }

@@ -1,4 +1,4 @@
-// Package v1beta1 is the serving.knative.dev/v1beta1 API: DomainMapping.
+// Package v1beta1 is the serving.knative.dev/v1beta1 API: DomainMapping, and ServiceMetrics, which are not stored.
 //
 // +k8s:deepcopy-gen=package
 // +k8s:defaulter-gen=TypeMeta

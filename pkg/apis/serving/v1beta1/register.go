@@ -24,13 +24,14 @@ var (
 	AddToScheme = SchemeBuilder.AddToScheme
 )
 
-// Kinds returns an empty object and list of each kind of this package.
+// Kinds returns an empty object and list of each stored kind of this package.
 func Kinds() []runtime.Object {
 	return []runtime.Object{&DomainMapping{}, &DomainMappingList{}}
 }
 
 func addKnownTypes(scheme *runtime.Scheme) error {
 	scheme.AddKnownTypes(SchemeGroupVersion, Kinds()...)
+	scheme.AddKnownTypes(SchemeGroupVersion, &ServiceMetrics{}, &ServiceMetricsList{})
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil
 }

@@ -34,3 +34,18 @@ func (in DomainMappingStatus) OpenAPIModelName() string {
 func (in SecretTLS) OpenAPIModelName() string {
 	return "dev.knative.serving.v1beta1.SecretTLS"
 }
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ServiceMetrics) OpenAPIModelName() string {
+	return "dev.knative.serving.v1beta1.ServiceMetrics"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ServiceMetricsList) OpenAPIModelName() string {
+	return "dev.knative.serving.v1beta1.ServiceMetricsList"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ServiceMetricsReplica) OpenAPIModelName() string {
+	return "dev.knative.serving.v1beta1.ServiceMetricsReplica"
+}

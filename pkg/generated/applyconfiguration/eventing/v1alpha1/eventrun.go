@@ -14,8 +14,9 @@ import (
 // EventRunApplyConfiguration represents a declarative configuration of the EventRun type for use
 // with apply.
 //
-// EventRun delivers stored events to a Trigger or Subscription again. The subresource redrive creates it; deleting it cancels it. A Trigger or
-// Subscription, which owns it, has at most one: a later one replaces one that has ended.
+// EventRun delivers stored events again: to a Trigger or Subscription, or to all Triggers of a Broker. The subresources redrive of Triggers and
+// Subscriptions, and replay of Brokers, create it; deleting it cancels it. A target, which owns it, has at most one: a later one replaces one that
+// has ended.
 type EventRunApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// Standard object metadata.

@@ -2,6 +2,10 @@
 
 package v1alpha1
 
+import (
+	v1 "github.com/knative-apiserver/knative-apiserver/pkg/generated/applyconfiguration/duck/v1"
+)
+
 // EventRunRedriveApplyConfiguration represents a declarative configuration of the EventRunRedrive type for use
 // with apply.
 //
@@ -11,6 +15,9 @@ type EventRunRedriveApplyConfiguration struct {
 	Selector *EventSelectorApplyConfiguration `json:"selector,omitempty"`
 	// Rate is the maximum number of events per second. Optional; without it, events follow as fast as they are delivered.
 	Rate *int32 `json:"rate,omitempty"`
+	// Destination gets the events instead of the subscriber of the target. A dead letter is deleted once it is delivered there. Requests have no
+	// token. Optional; defaults to the subscriber.
+	Destination *v1.DestinationApplyConfiguration `json:"destination,omitempty"`
 }
 
 // EventRunRedriveApplyConfiguration constructs a declarative configuration of the EventRunRedrive type for use with
@@ -32,5 +39,13 @@ func (b *EventRunRedriveApplyConfiguration) WithSelector(value *EventSelectorApp
 // If called multiple times, the Rate field is set to the value of the last call.
 func (b *EventRunRedriveApplyConfiguration) WithRate(value int32) *EventRunRedriveApplyConfiguration {
 	b.Rate = &value
+	return b
+}
+
+// WithDestination sets the Destination field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Destination field is set to the value of the last call.
+func (b *EventRunRedriveApplyConfiguration) WithDestination(value *v1.DestinationApplyConfiguration) *EventRunRedriveApplyConfiguration {
+	b.Destination = value
 	return b
 }

@@ -9,8 +9,10 @@ package v1alpha1
 type EventRunSpecApplyConfiguration struct {
 	// Target is the object that gets the events. Required.
 	Target *EventRunTargetApplyConfiguration `json:"target,omitempty"`
-	// Redrive delivers dead letters of the target. Each is deleted once it is queued for delivery.
+	// Redrive delivers dead letters of the target. Each is deleted once it is queued for delivery. Either it or replay is required.
 	Redrive *EventRunRedriveApplyConfiguration `json:"redrive,omitempty"`
+	// Replay delivers events from the archive of a Broker. They remain in the archive.
+	Replay *EventRunReplayApplyConfiguration `json:"replay,omitempty"`
 }
 
 // EventRunSpecApplyConfiguration constructs a declarative configuration of the EventRunSpec type for use with
@@ -32,5 +34,13 @@ func (b *EventRunSpecApplyConfiguration) WithTarget(value *EventRunTargetApplyCo
 // If called multiple times, the Redrive field is set to the value of the last call.
 func (b *EventRunSpecApplyConfiguration) WithRedrive(value *EventRunRedriveApplyConfiguration) *EventRunSpecApplyConfiguration {
 	b.Redrive = value
+	return b
+}
+
+// WithReplay sets the Replay field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Replay field is set to the value of the last call.
+func (b *EventRunSpecApplyConfiguration) WithReplay(value *EventRunReplayApplyConfiguration) *EventRunSpecApplyConfiguration {
+	b.Replay = value
 	return b
 }

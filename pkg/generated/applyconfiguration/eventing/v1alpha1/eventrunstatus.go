@@ -20,12 +20,20 @@ type EventRunStatusApplyConfiguration struct {
 	// Last is the name of the last dead letter of the namespace when the EventRun started: later ones are not part of it. Empty without dead
 	// letters.
 	Last *string `json:"last,omitempty"`
-	// Total is the number of selected events. Omitted until they are counted.
+	// Total is the number of selected events. Omitted until they are counted, and for replays.
 	Total *int64 `json:"total,omitempty"`
-	// Queued is the number of events that are queued for delivery, including events whose dead letters were deleted since they were counted.
+	// Queued is the number of events that are queued for delivery, or delivered to the destination, including events whose dead letters were
+	// deleted since they were counted.
 	Queued *int64 `json:"queued,omitempty"`
-	// Failed is the number of events that cannot be delivered again. They remain dead letters.
+	// Failed is the number of events that cannot be delivered again, or that the destination does not accept. They remain where they are stored.
 	Failed *int64 `json:"failed,omitempty"`
+	// Position is the place in the archive from which a replay continues. Events that were queued after it was stored are repeated if the
+	// server crashes.
+	Position *string `json:"position,omitempty"`
+	// LastEventTime is the time at which the Broker accepted the last event that a replay queued.
+	LastEventTime *metav1.Time `json:"lastEventTime,omitempty"`
+	// Evicted is true if events were deleted from the archive before a replay had read them.
+	Evicted *bool `json:"evicted,omitempty"`
 	// StartTime is the time at which the EventRun started.
 	StartTime *metav1.Time `json:"startTime,omitempty"`
 	// CompletionTime is the time at which the EventRun succeeded or failed.
@@ -105,6 +113,30 @@ func (b *EventRunStatusApplyConfiguration) WithQueued(value int64) *EventRunStat
 // If called multiple times, the Failed field is set to the value of the last call.
 func (b *EventRunStatusApplyConfiguration) WithFailed(value int64) *EventRunStatusApplyConfiguration {
 	b.Failed = &value
+	return b
+}
+
+// WithPosition sets the Position field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Position field is set to the value of the last call.
+func (b *EventRunStatusApplyConfiguration) WithPosition(value string) *EventRunStatusApplyConfiguration {
+	b.Position = &value
+	return b
+}
+
+// WithLastEventTime sets the LastEventTime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastEventTime field is set to the value of the last call.
+func (b *EventRunStatusApplyConfiguration) WithLastEventTime(value metav1.Time) *EventRunStatusApplyConfiguration {
+	b.LastEventTime = &value
+	return b
+}
+
+// WithEvicted sets the Evicted field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Evicted field is set to the value of the last call.
+func (b *EventRunStatusApplyConfiguration) WithEvicted(value bool) *EventRunStatusApplyConfiguration {
+	b.Evicted = &value
 	return b
 }
 

@@ -7,7 +7,7 @@ package v1alpha1
 //
 // EventRunTarget is an object in the namespace of the EventRun.
 type EventRunTargetApplyConfiguration struct {
-	// Kind is the kind of the object: Trigger or Subscription.
+	// Kind is the kind of the object: Trigger or Subscription, or Broker for all Triggers of a Broker whose filters match.
 	Kind *string `json:"kind,omitempty"`
 	// Name is the name of the object.
 	Name *string `json:"name,omitempty"`
