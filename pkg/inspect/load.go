@@ -1,8 +1,15 @@
 package inspect
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
+	servingv1beta1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1beta1"
 )
 
 // RequestLoad is the load of a Service by requests.
@@ -28,51 +35,48 @@ type EventLoad struct {
 	OldestUndeliveredInSec float64 `json:"oldestUndeliveredSeconds"`
 }
 
-// Requests returns the load of a Service.
+// Requests returns the load of a Service, which is empty without metrics of Services.
 func (i *Interval) Requests(namespace, service string) (l RequestLoad) {
-	labels := selector{"namespace": namespace, "service": service}
-	requests := i.rate("knative_gateway_requests_total", labels)
-	failures := 0.0
-	for _, code := range i.To.failureCodes() {
-		failures += i.rate("knative_gateway_requests_total", selector{"namespace": namespace, "service": service, "code": code})
+	if i.From.services == nil || i.To.services == nil {
+		return l
 	}
+	key := types.NamespacedName{Namespace: namespace, Name: service}
+	before, after := cmp.Or(i.From.services[key], &servingv1beta1.ServiceMetrics{}), cmp.Or(i.To.services[key], &servingv1beta1.ServiceMetrics{})
+	increased := func(value func(*servingv1beta1.ServiceMetricsReplica) int64) int64 {
+		return increaseOf(before.Replicas, after.Replicas, before.Timestamp.Time, func(r *servingv1beta1.ServiceMetricsReplica) (string, metav1.MicroTime, int64) {
+			return r.Name, r.StartTime, value(r)
+		})
+	}
+	requests := i.perSecond(increased(func(r *servingv1beta1.ServiceMetricsReplica) int64 { return r.Requests }))
+	failures := i.perSecond(increased(func(r *servingv1beta1.ServiceMetricsReplica) int64 { return r.Failures }))
 	l.RequestsPerSecond, l.FailuresPerSecond = &requests, &failures
-	if mean, ok := i.mean("knative_gateway_request_duration_seconds", labels); ok {
-		mean *= 1000
+	if responses := increased(func(r *servingv1beta1.ServiceMetricsReplica) int64 { return r.Responses }); responses > 0 {
+		mean := float64(increased(func(r *servingv1beta1.ServiceMetricsReplica) int64 { return r.DurationMilliseconds })) / float64(responses)
 		l.LatencyMilliseconds = &mean
 	}
 	return l
 }
 
-// failureCodes returns the status codes of failures in a sample.
-func (s *Sample) failureCodes() (codes []string) {
-	seen := map[string]bool{}
-	for _, m := range s.families["knative_gateway_requests_total"].GetMetric() {
-		for _, label := range m.GetLabel() {
-			code, err := strconv.Atoi(label.GetValue())
-			if label.GetName() != "code" || err != nil || seen[label.GetValue()] || (code != 0 && code < 500) {
-				continue
-			}
-			seen[label.GetValue()] = true
-			codes = append(codes, label.GetValue())
-		}
-	}
-	return codes
-}
-
 // Events returns the load of a Broker, Channel, Trigger or Subscription.
 func (i *Interval) Events(kind, namespace, name string) EventLoad {
-	labels := selector{"kind": kind, "namespace": namespace, "name": name}
+	key := eventsKey{kind, namespace, name}
+	before, after := cmp.Or(i.From.events[key], &eventingv1alpha1.EventMetrics{}), cmp.Or(i.To.events[key], &eventingv1alpha1.EventMetrics{})
 	load := EventLoad{Namespace: namespace, Name: name}
-	for metric, value := range map[string]*float64{
-		"events_accepted_total": &load.AcceptedPerSecond, "events_matched_total": &load.MatchedPerSecond,
-		"events_delivered_total": &load.DeliveredPerSecond, "delivery_retries_total": &load.RetriesPerSecond,
-		"events_dead_lettered_total": &load.DeadLetteredPerSecond, "events_dropped_total": &load.DroppedPerSecond,
+	type replica = eventingv1alpha1.EventMetricsReplica
+	for rate, value := range map[*float64]func(*replica) int64{
+		&load.AcceptedPerSecond:     func(r *replica) int64 { return r.Accepted },
+		&load.MatchedPerSecond:      func(r *replica) int64 { return r.Matched },
+		&load.DeliveredPerSecond:    func(r *replica) int64 { return r.Delivered },
+		&load.RetriesPerSecond:      func(r *replica) int64 { return r.Retries },
+		&load.DeadLetteredPerSecond: func(r *replica) int64 { return r.DeadLettered },
+		&load.DroppedPerSecond:      func(r *replica) int64 { return r.Dropped },
 	} {
-		*value = i.rate("knative_eventing_"+metric, labels)
+		*rate = i.perSecond(increaseOf(before.Replicas, after.Replicas, before.Timestamp.Time, func(r *replica) (string, metav1.MicroTime, int64) {
+			return r.Name, r.StartTime, value(r)
+		}))
 	}
-	load.InFlight, _ = i.To.sum("knative_eventing_deliveries_in_flight", labels)
-	load.OldestUndeliveredInSec, _ = i.To.sum("knative_eventing_oldest_undelivered_event_seconds", labels)
+	total := after.Total()
+	load.InFlight, load.OldestUndeliveredInSec = float64(total.InFlight), float64(total.OldestUndeliveredMilliseconds)/1000
 	return load
 }
 

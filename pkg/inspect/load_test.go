@@ -1,84 +1,78 @@
 package inspect
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
+
+	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
+	servingv1beta1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1beta1"
 )
 
-// scraped returns a sample with so many requests, of which failed got 503, with a total duration in seconds.
-func scraped(t *testing.T, at time.Time, requests, failed int, seconds float64) *Sample {
-	t.Helper()
-	text := fmt.Sprintf(`
-# TYPE knative_gateway_requests_total counter
-knative_gateway_requests_total{code="200",configuration="hello",namespace="shop",revision="hello-1",service="hello"} %d
-knative_gateway_requests_total{code="503",configuration="hello",namespace="shop",revision="hello-2",service="hello"} %d
-knative_gateway_requests_total{code="200",configuration="web",namespace="shop",revision="web-1",service="web"} 7
-# TYPE knative_gateway_request_duration_seconds histogram
-knative_gateway_request_duration_seconds_bucket{namespace="shop",service="hello",le="+Inf"} %d
-knative_gateway_request_duration_seconds_sum{namespace="shop",service="hello"} %v
-knative_gateway_request_duration_seconds_count{namespace="shop",service="hello"} %d
-# TYPE go_goroutines gauge
-go_goroutines 7
-`, requests-failed, failed, requests, seconds, requests)
-	s, err := parseSample(strings.NewReader(text), at)
-	if err != nil {
-		t.Fatal(err)
+// began is the time of the first sample. Replicas started before.
+var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// replica returns the metrics of a replica that started seconds after the first sample.
+func replica(name string, seconds int, requests, failures, milliseconds int64) servingv1beta1.ServiceMetricsReplica {
+	return servingv1beta1.ServiceMetricsReplica{
+		Name: name, StartTime: metav1.NewMicroTime(began.Add(time.Duration(seconds) * time.Second)),
+		Requests: requests, Failures: failures, Responses: requests, DurationMilliseconds: milliseconds,
+	}
+}
+
+// read returns a sample of the Service hello, seconds after the first one.
+func read(seconds int, replicas ...servingv1beta1.ServiceMetricsReplica) *Sample {
+	at := began.Add(time.Duration(seconds) * time.Second)
+	s := NewSample(at)
+	s.services = map[types.NamespacedName]*servingv1beta1.ServiceMetrics{}
+	if len(replicas) > 0 {
+		s.services[types.NamespacedName{Namespace: "shop", Name: "hello"}] = &servingv1beta1.ServiceMetrics{Timestamp: metav1.NewMicroTime(at), Replicas: replicas}
 	}
 	return s
 }
 
-// TestRequests computes rates and latency from two samples.
+// TestRequests computes rates and latency from two samples of several replicas.
 func TestRequests(t *testing.T) {
-	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	first, second := scraped(t, begin, 10, 2, 1), scraped(t, begin.Add(2*time.Second), 30, 6, 2)
+	const old = -60
+	load := func(requests, failures float64, latency *float64) RequestLoad {
+		return RequestLoad{RequestsPerSecond: &requests, FailuresPerSecond: &failures, LatencyMilliseconds: latency}
+	}
+	first := read(0, replica("a", old, 10, 2, 1000), replica("b", old, 1000, 0, 5000))
 	for name, tt := range map[string]struct {
-		rates *Interval
-		want  RequestLoad
+		from, to *Sample
+		want     RequestLoad
 	}{
-		"load":     {&Interval{first, second}, RequestLoad{RequestsPerSecond: ptr.To(10.0), FailuresPerSecond: ptr.To(2.0), LatencyMilliseconds: ptr.To(50.0)}},
-		"no load":  {&Interval{first, scraped(t, begin.Add(time.Second), 10, 2, 1)}, RequestLoad{RequestsPerSecond: ptr.To(0.0), FailuresPerSecond: ptr.To(0.0)}},
-		"restart":  {&Interval{second, scraped(t, begin.Add(3*time.Second), 4, 0, 1)}, RequestLoad{RequestsPerSecond: ptr.To(4.0), FailuresPerSecond: ptr.To(0.0), LatencyMilliseconds: ptr.To(250.0)}},
-		"one time": {&Interval{first, first}, RequestLoad{RequestsPerSecond: ptr.To(0.0), FailuresPerSecond: ptr.To(0.0)}},
+		"load":            {first, read(2, replica("a", old, 30, 6, 2000), replica("b", old, 1000, 0, 5000)), load(10, 2, ptr.To(50.0))},
+		"no load":         {first, read(1, replica("a", old, 10, 2, 1000), replica("b", old, 1000, 0, 5000)), load(0, 0, nil)},
+		"the first":       {read(0), read(2, replica("a", old, 4, 0, 40)), load(2, 0, ptr.To(10.0))},
+		"a restart":       {first, read(2, replica("a", old, 12, 2, 1040), replica("b", 1, 6, 0, 120)), load(4, 0, ptr.To(20.0))},
+		"a lost replica":  {first, read(2, replica("a", old, 14, 2, 1040)), load(2, 0, ptr.To(10.0))},
+		"a found replica": {read(0, replica("a", old, 10, 2, 1000)), read(2, replica("a", old, 14, 2, 1040), replica("b", old, 1000, 0, 5000)), load(2, 0, ptr.To(10.0))},
+		"one time":        {first, first, load(0, 0, nil)},
+		"not read":        {NewSample(began), first, RequestLoad{}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tt.want, tt.rates.Requests("shop", "hello")); diff != "" {
+			if diff := cmp.Diff(tt.want, (&Interval{tt.from, tt.to}).Requests("shop", "hello")); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
 		})
-	}
-	if _, err := parseSample(strings.NewReader("# TYPE a counter\na{"), begin); err == nil {
-		t.Error("no error for an invalid sample")
-	}
-	if s, err := parseSample(strings.NewReader("# TYPE go_goroutines gauge\ngo_goroutines 7\n"), begin); err != nil || len(s.families) != 0 {
-		t.Errorf("the metrics of another server are %v, %v", s, err)
 	}
 }
 
 // TestEvents computes rates of events, and takes current values from the latest sample.
 func TestEvents(t *testing.T) {
-	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	at := func(seconds, delivered, dropped, flying int) *Sample {
-		s, err := parseSample(strings.NewReader(fmt.Sprintf(`
-# TYPE knative_eventing_events_delivered_total counter
-knative_eventing_events_delivered_total{kind="Trigger",name="hello",namespace="shop"} %d
-knative_eventing_events_delivered_total{kind="Trigger",name="hello",namespace="other"} 9
-# TYPE knative_eventing_events_dropped_total counter
-knative_eventing_events_dropped_total{kind="Trigger",name="hello",namespace="shop"} %d
-# TYPE knative_eventing_deliveries_in_flight gauge
-knative_eventing_deliveries_in_flight{kind="Trigger",name="hello",namespace="shop"} %d
-`, delivered, dropped, flying)), begin.Add(time.Duration(seconds)*time.Second))
-		if err != nil {
-			t.Fatal(err)
-		}
+	at := func(seconds int, delivered, dropped, flying int64) *Sample {
+		s := NewSample(began.Add(time.Duration(seconds) * time.Second))
+		replica := eventingv1alpha1.EventMetricsReplica{Name: "a", Delivered: delivered, Dropped: dropped, InFlight: flying, OldestUndeliveredMilliseconds: 1500}
+		s.events = map[eventsKey]*eventingv1alpha1.EventMetrics{{"Trigger", "shop", "hello"}: {Replicas: []eventingv1alpha1.EventMetricsReplica{replica, {Name: "b", InFlight: 1}}}}
 		return s
 	}
-	rates := &Interval{at(0, 10, 1, 7), at(4, 30, 3, 2)}
-	want := EventLoad{Namespace: "shop", Name: "hello", DeliveredPerSecond: 5, DroppedPerSecond: 0.5, InFlight: 2}
+	rates := &Interval{at(0, 10, 1, 7), at(4, 30, 3, 1)}
+	want := EventLoad{Namespace: "shop", Name: "hello", DeliveredPerSecond: 5, DroppedPerSecond: 0.5, InFlight: 2, OldestUndeliveredInSec: 1.5}
 	if diff := cmp.Diff(want, rates.Events("Trigger", "shop", "hello")); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)
 	}

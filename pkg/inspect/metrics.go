@@ -2,122 +2,114 @@ package inspect
 
 import (
 	"context"
-	"fmt"
-	"io"
-	"maps"
-	"slices"
-	"strings"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
+	servingv1beta1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1beta1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned"
 )
 
-// Sample is the metrics of a server at a time.
+// Sample is the metrics of objects at a time. Objects without requests and events have none.
 type Sample struct {
 	at       time.Time
-	families map[string]*dto.MetricFamily
+	services map[types.NamespacedName]*servingv1beta1.ServiceMetrics
+	events   map[eventsKey]*eventingv1alpha1.EventMetrics
 }
 
-// Metrics reads /metrics. It fails with Forbidden without the permission to get this nonResourceURL.
-func Metrics(ctx context.Context, client versioned.Interface, now func() time.Time) (*Sample, error) {
-	stream, err := client.Discovery().RESTClient().Get().AbsPath("/metrics").Stream(ctx)
-	if err != nil {
-		return nil, err
+type eventsKey struct{ kind, namespace, name string }
+
+// NewSample returns a sample without metrics.
+func NewSample(at time.Time) *Sample { return &Sample{at: at} }
+
+// ReadServices reads the metrics of the Services of a namespace, of all namespaces if it is empty.
+func (s *Sample) ReadServices(ctx context.Context, client versioned.Interface, namespace string) error {
+	list := &servingv1beta1.ServiceMetricsList{}
+	if err := client.ServingV1beta1().RESTClient().Get().Namespace(namespace).Resource("servicemetrics").Do(ctx).Into(list); err != nil {
+		return err
 	}
-	defer stream.Close()
-	return parseSample(stream, now())
+	s.services = map[types.NamespacedName]*servingv1beta1.ServiceMetrics{}
+	for i := range list.Items {
+		m := &list.Items[i]
+		s.services[types.NamespacedName{Namespace: m.Namespace, Name: m.Name}] = m
+	}
+	return nil
 }
 
-func parseSample(from io.Reader, at time.Time) (*Sample, error) {
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(from)
-	if err != nil {
-		return nil, fmt.Errorf("parse /metrics: %w", err)
+// ReadEvents reads the metrics of the Brokers, Triggers, Channels and Subscriptions of a namespace, of all namespaces if it is empty.
+func (s *Sample) ReadEvents(ctx context.Context, client versioned.Interface, namespace string) error {
+	list := &eventingv1alpha1.EventMetricsList{}
+	if err := client.EventingV1alpha1().RESTClient().Get().Namespace(namespace).Resource("eventmetrics").Do(ctx).Into(list); err != nil {
+		return err
 	}
-	maps.DeleteFunc(families, func(name string, _ *dto.MetricFamily) bool { return !strings.HasPrefix(name, "knative_") })
-	return &Sample{at: at, families: families}, nil
+	s.events = map[eventsKey]*eventingv1alpha1.EventMetrics{}
+	for i := range list.Items {
+		m := &list.Items[i]
+		s.events[eventsKey{m.Object.Kind, m.Namespace, m.Object.Name}] = m
+	}
+	return nil
 }
 
-// selector selects the series with these labels.
-type selector map[string]string
+// HasEvents reports whether ReadEvents has succeeded.
+func (s *Sample) HasEvents() bool { return s.events != nil }
 
-// sum returns the sum of the values of a metric over the selected series, and its number of observations for a histogram.
-func (s *Sample) sum(name string, labels selector) (total, count float64) {
-	for _, m := range s.families[name].GetMetric() {
-		if !labels.match(m.GetLabel()) {
-			continue
-		}
-		switch {
-		case m.Counter != nil:
-			total += m.GetCounter().GetValue()
-		case m.Gauge != nil:
-			total += m.GetGauge().GetValue()
-		case m.Histogram != nil:
-			total += m.GetHistogram().GetSampleSum()
-			count += float64(m.GetHistogram().GetSampleCount())
-		default:
-			total += m.GetUntyped().GetValue()
-		}
+// Missing returns why metrics are missing, which is empty without an error. Other failures than a missing permission remain errors.
+func Missing(err error) (reason string, _ error) {
+	if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+		return "the permission to list servicemetrics.serving.knative.dev or eventmetrics.eventing.knative.dev is required: " + err.Error(), nil
 	}
-	return total, count
-}
-
-func (s selector) match(labels []*dto.LabelPair) bool {
-	for name, value := range s {
-		if !slices.ContainsFunc(labels, func(l *dto.LabelPair) bool { return l.GetName() == name && l.GetValue() == value }) {
-			return false
-		}
-	}
-	return true
-}
-
-// Missing returns why the result of Metrics has no metrics of this server, which is empty if it has them. Other failures remain errors.
-func Missing(s *Sample, err error) (reason string, _ error) {
-	switch {
-	case apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err):
-		return "the permission to get the nonResourceURL /metrics is required: " + err.Error(), nil
-	case err != nil:
-		return "", err
-	case len(s.families) == 0:
-		return "/metrics at this address belongs to the host cluster, without the metrics of this server's replicas", nil
-	}
-	return "", nil
+	return "", err
 }
 
 // Interval is two samples of which rates are computed.
 type Interval struct{ From, To *Sample }
 
-// rate returns the increase of a counter per second. A counter that has been reset increases from zero.
-func (i *Interval) rate(name string, labels selector) float64 {
-	before, _ := i.From.sum(name, labels)
-	after, _ := i.To.sum(name, labels)
-	return perSecond(before, after, i.To.at.Sub(i.From.at))
+// counter is a value that grows at a replica until it starts anew.
+type counter struct {
+	start time.Time
+	value int64
 }
 
-func perSecond(before, after float64, elapsed time.Duration) float64 {
-	if after < before {
-		before = 0
-	}
+// perSecond returns the rate of an increase between the samples.
+func (i *Interval) perSecond(increase int64) float64 {
+	elapsed := i.To.at.Sub(i.From.at)
 	if elapsed <= 0 {
 		return 0
 	}
-	return (after - before) / elapsed.Seconds()
+	return float64(increase) / elapsed.Seconds()
 }
 
-// mean returns the mean of the observations of a histogram, and false without observations.
-func (i *Interval) mean(name string, labels selector) (mean float64, ok bool) {
-	sumBefore, countBefore := i.From.sum(name, labels)
-	sumAfter, countAfter := i.To.sum(name, labels)
-	if countAfter < countBefore {
-		sumBefore, countBefore = 0, 0
+// increase returns by how much counters have grown since they were read before, by the name of their replica. before is nil if the object had no
+// metrics then. A replica that did not answer before is left out.
+func increase(before, after map[string]counter, read time.Time) (sum int64) {
+	for name, now := range after {
+		had, found := before[name]
+		switch {
+		case found && had.start.Equal(now.start):
+			sum += max(now.value-had.value, 0)
+		case before == nil, now.start.After(read):
+			sum += now.value
+		}
 	}
-	if countAfter == countBefore {
-		return 0, false
+	return sum
+}
+
+// increaseOf returns the increase of a value of an object at all its replicas. before are the replicas that were read at a time; nil if the object had no
+// metrics then.
+func increaseOf[R any](before, after []R, read time.Time, of func(*R) (replica string, start metav1.MicroTime, value int64)) int64 {
+	counters := func(replicas []R) map[string]counter {
+		if replicas == nil {
+			return nil
+		}
+		all := map[string]counter{}
+		for i := range replicas {
+			name, start, value := of(&replicas[i])
+			all[name] = counter{start.Time, value}
+		}
+		return all
 	}
-	return (sumAfter - sumBefore) / (countAfter - countBefore), true
+	return increase(counters(before), counters(after), read)
 }

@@ -2,7 +2,6 @@ package plugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -29,9 +28,8 @@ func newTopCommand(e *environment) *cobra.Command {
 		Use:   "top (services|brokers|triggers|channels|subscriptions)",
 		Short: "Show the load of Services, Brokers and Triggers",
 		Long: "Shows requests per second, latency and instances of Services, or the events per second of Brokers, Triggers, Channels and Subscriptions.\n\n" +
-			"Instances and concurrency are read with the permissions for Services and for revisions/explain. The rates are measured over --interval at /metrics " +
-			"of the server, which requires the permission to get the nonResourceURL /metrics there; with several replicas behind a host cluster, " +
-			"they are not available.",
+			"Instances and concurrency are read with the permissions for Services and for revisions/explain. The rates are measured over --interval, " +
+			"with the permission to list servicemetrics.serving.knative.dev or eventmetrics.eventing.knative.dev.",
 		Example: "  kubectl knative top services\n" +
 			"  kubectl knative top triggers --watch",
 		Args: cobra.ExactArgs(1),
@@ -128,7 +126,7 @@ func (t *top) run(ctx context.Context, kind *kind) error {
 		rates := &inspect.Interval{From: before}
 		var m *measurements
 		if !missing.is() {
-			rates.To, err = inspect.Metrics(ctx, t.client, t.clock.Now)
+			rates.To, _, err = t.sample(ctx, kind)
 			before = rates.To
 		}
 		if err == nil {
@@ -155,18 +153,14 @@ type reason string
 
 func (r reason) is() bool { return r != "" }
 
-// sample returns the metrics of the server, or why they are missing if the kind can be measured without them.
+// sample returns the metrics of the objects of a kind, or why they are missing if the kind can be measured without them.
 func (t *top) sample(ctx context.Context, kind *kind) (*inspect.Sample, reason, error) {
-	found, err := inspect.Metrics(ctx, t.client, t.clock.Now)
-	why, err := inspect.Missing(found, err)
-	if err != nil {
-		return nil, "", err
+	s := inspect.NewSample(t.clock.Now())
+	if kind != services {
+		return s, "", s.ReadEvents(ctx, t.client, t.namespace)
 	}
-	missing := reason(why)
-	if missing.is() && kind != services {
-		return nil, "", errors.New(string(missing))
-	}
-	return found, missing, nil
+	missing, err := inspect.Missing(s.ReadServices(ctx, t.client, t.namespace))
+	return s, reason(missing), err
 }
 
 // measure returns the load of all objects of a kind.
