@@ -16,6 +16,8 @@ import (
 const (
 	// maxSkew is the difference of the clocks of replicas: a message may be stored before its events were accepted.
 	maxSkew = time.Minute
+	// maxDelay is the time that an accepted event takes to be stored, at most, besides maxSkew.
+	maxDelay = 10 * time.Minute
 	// maxMessages bounds the messages that one Read reads.
 	maxMessages = 256
 	// stateAttempts bounds the attempts to read the state of an archive whose first events are evicted meanwhile.
@@ -108,6 +110,9 @@ func (s *Store) Read(ctx context.Context, q Query) (Page, error) {
 		page.Evicted = true
 	}
 	for i := range messages {
+		if q.ends(&messages[i]) {
+			return page, nil
+		}
 		if more := s.add(&page, &q, &messages[i]); more {
 			page.More = true
 			return page, nil
@@ -115,6 +120,19 @@ func (s *Store) Read(ctx context.Context, q Query) (Page, error) {
 	}
 	page.More = next > 0
 	return page, nil
+}
+
+// ends reports whether all events from a message on were accepted after To. The time of the message itself may be later: of a moved archive.
+func (q *Query) ends(m *eventlog.RetainedMessage) bool {
+	if q.To.IsZero() {
+		return false
+	}
+	for _, record := range m.Records {
+		if h, _, err := parse(record); err == nil {
+			return h.accepted.After(q.To.Add(maxSkew + maxDelay))
+		}
+	}
+	return false
 }
 
 // add adds the events of a message to a page. It reports whether the page is full although others may follow.

@@ -45,11 +45,9 @@ type Options struct {
 	// MaxTotalBytes bounds all archives. 0 selects a quarter of the limit of the event log, at least MaxBytes.
 	MaxTotalBytes int64
 	// Gone returns the Brokers that do not exist anymore: their archives are deleted.
-	Gone func(ctx context.Context, brokers []types.UID) (sets.Set[types.UID], error)
-	// Exclude reports whether an accepted event is not archived, because it comes from an archive. Nil archives all.
-	Exclude func(*event.Event) bool
-	Clock   clock.WithTickerAndDelayedExecution
-	Logger  logr.Logger
+	Gone   func(ctx context.Context, brokers []types.UID) (sets.Set[types.UID], error)
+	Clock  clock.WithTickerAndDelayedExecution
+	Logger logr.Logger
 }
 
 // Store has the archives of all Brokers. Its methods may be called concurrently, also by other processes.
@@ -203,9 +201,10 @@ func (s *Store) Size(broker types.UID, events []*event.Event) (bytes int) {
 	return bytes
 }
 
-// Begin archives events that a Broker accepts, if it has an archive. The caller makes them durable for the consumers meanwhile, and calls end
-// before it answers: when end returns, the events are durable in the archive, or counted because they could not be. The events may not change
-// until Begin returns. A nil Store archives none.
+// Begin archives events that a Broker accepts, if it has an archive. The caller makes them durable for the consumers after it, and calls end
+// before it answers: when end returns, the events are durable in the archive, or counted because they could not be. When Begin returns, their
+// place in the archive is certain, so that it has no reply before the event that it replies to; usually it does not wait for the disk. The events
+// may not change until Begin returns. A nil Store archives none.
 func (s *Store) Begin(ctx context.Context, broker types.UID, accepted time.Time, events []*event.Event) (end func()) {
 	if a := s.active(broker); a != nil {
 		return a.begin(ctx, accepted, events)
@@ -214,15 +213,6 @@ func (s *Store) Begin(ctx context.Context, broker types.UID, accepted time.Time,
 }
 
 func (a *archive) begin(ctx context.Context, accepted time.Time, events []*event.Event) (end func()) {
-	if exclude := a.store.options.Exclude; exclude != nil {
-		var some []*event.Event
-		for _, e := range events {
-			if !exclude(e) {
-				some = append(some, e)
-			}
-		}
-		events = some
-	}
 	if len(events) == 0 {
 		return func() {}
 	}
@@ -231,12 +221,8 @@ func (a *archive) begin(ctx context.Context, accepted time.Time, events []*event
 	if end := a.start(ctx, records); end != nil {
 		return end
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		a.finish(ctx, len(events), a.append(ctx, records))
-	}()
-	return func() { <-done }
+	a.finish(ctx, len(events), a.append(ctx, records))
+	return func() {}
 }
 
 // start starts to append records if nothing delays that: they are one record that fits, and an earlier append has succeeded. It returns nil
@@ -250,6 +236,8 @@ func (a *archive) start(ctx context.Context, records []record) (end func()) {
 	if err != nil || !started {
 		return nil
 	}
+	// The events are accepted even if their sender disconnects before they are archived.
+	ctx = context.WithoutCancel(ctx)
 	return func() {
 		err := pending.Wait(ctx)
 		switch {

@@ -243,6 +243,46 @@ func TestArchive(t *testing.T) {
 	f.expectMetrics("knative_eventing_archived_total", `knative_eventing_archived_total{namespace=""} 0`, `knative_eventing_archived_total{namespace="ns"} 1`)
 }
 
+// An accepted event is counted whatever became of its sender meanwhile: as archived, or as missed.
+func TestSenderDisconnects(t *testing.T) {
+	f := newFixture(t, t.TempDir(), nil)
+	f.set(1<<20, "ns/a")
+	f.accept("ns/a", 10, "first")
+	_, uid := keyOf("ns/a")
+	const events = 20
+	for i := range events {
+		ctx, cancel := context.WithCancel(t.Context())
+		end := f.Begin(ctx, uid, f.clock.Now(), []*event.Event{newEvent(fmt.Sprint(i), 10)})
+		cancel()
+		end()
+	}
+	if ids := f.ids("ns/a"); len(ids) != events+1 {
+		t.Errorf("archived %q, want %d events", ids, events+1)
+	}
+	f.expectMetrics("knative_eventing_archived_total", `knative_eventing_archived_total{namespace=""} 0`, fmt.Sprintf(`knative_eventing_archived_total{namespace="ns"} %d`, events+1))
+}
+
+// TestReplyOrder checks that events are archived in the order in which Begin is called, also when the archive does not exist yet: a Broker
+// accepts a reply while the sender of the event waits for its answer.
+func TestReplyOrder(t *testing.T) {
+	f := newFixture(t, t.TempDir(), nil)
+	for _, broker := range numbers("ns/", 20) {
+		f.set(0, broker)
+		_, uid := keyOf(broker)
+		want := numbers("", 4)
+		var ends []func()
+		for _, id := range want {
+			ends = append(ends, f.Begin(t.Context(), uid, f.clock.Now(), []*event.Event{newEvent(id, 10)}))
+		}
+		for _, end := range ends {
+			end()
+		}
+		if ids := f.ids(broker); !slices.Equal(ids, want) {
+			t.Errorf("%s has %q, want %q", broker, ids, want)
+		}
+	}
+}
+
 // TestLatePosition continues at the end of an archive, and fails for a position in an archive that was deleted since.
 func TestLatePosition(t *testing.T) {
 	f := newFixture(t, t.TempDir(), nil)
@@ -457,21 +497,6 @@ func TestSwitch(t *testing.T) {
 	f.sweep()
 }
 
-// TestExclude does not archive excluded events.
-func TestExclude(t *testing.T) {
-	f := newFixture(t, t.TempDir(), func(o *Options) {
-		o.Exclude = func(e *event.Event) bool { _, found := e.Get("replay"); return found }
-	})
-	f.set(0, "ns/a")
-	replayed := newEvent("1", 10).With(event.Attribute{Name: "replay", Value: "x"})
-	_, uid := keyOf("ns/a")
-	f.Begin(t.Context(), uid, f.clock.Now(), []*event.Event{newEvent("0", 10), replayed, newEvent("2", 10)})()
-	f.Begin(t.Context(), uid, f.clock.Now(), []*event.Event{replayed})()
-	if all := f.ids("ns/a"); !slices.Equal(all, []string{"0", "2"}) {
-		t.Errorf("archived %q", all)
-	}
-}
-
 // TestFullDisk counts accepted events that cannot be archived because the disk is full, but no events whose sender gets no answer.
 func TestFullDisk(t *testing.T) {
 	dir := t.TempDir()
@@ -627,4 +652,34 @@ func (r *reported) ids() (ids []string) {
 		}
 	}
 	return ids
+}
+
+// TestReadEnds reads no further than events that were accepted long after the end, and reads events that were stored late.
+func TestReadEnds(t *testing.T) {
+	f := newFixture(t, t.TempDir(), nil)
+	f.set(0, "ns/a")
+	key, uid := keyOf("ns/a")
+	start := f.clock.Now()
+	accept := func(id string, after time.Duration) {
+		f.Begin(t.Context(), uid, start.Add(after), []*event.Event{newEvent(id, 10)})()
+	}
+	accept("0", 0)
+	accept("later", 5*time.Minute)
+	accept("1", time.Second)
+	for i := range 5 {
+		accept(fmt.Sprint("long after ", i), time.Hour+time.Duration(i)*time.Second)
+	}
+	q := Query{Broker: key, UID: uid, To: start.Add(time.Minute), MaxEvents: 100, MaxBytes: 1}
+	var got []string
+	pages := 0
+	for more := true; more; pages++ {
+		page, err := f.Read(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, q.At, more = append(got, idsOf(page.Events)...), page.Next, page.More
+	}
+	if !slices.Equal(got, []string{"0", "1"}) || pages != 4 {
+		t.Errorf("read %q in %d pages of one message, want 4", got, pages)
+	}
 }

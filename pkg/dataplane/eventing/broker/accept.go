@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/archive"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/filter"
@@ -167,34 +168,49 @@ type appender struct {
 
 var appenders = sync.Pool{New: func() any { return &appender{} }}
 
-// append makes events durable for the consumers that they are for, and in the archive of the Broker if it has one. It writes several commits if
-// there is much to write, and reserves the memory of the largest one before it makes any. It returns the time of the acceptance.
+// append makes accepted events durable for the consumers that they are for, and in the archive of the Broker if it has one. It returns the time of
+// the acceptance.
 func (s *stream) append(ctx context.Context, events []*event.Event, from trace.Origin) (at time.Time, err error) {
 	defer s.beginAppend().end()
 	w := appenders.Get().(*appender)
 	w.stream = s
 	defer w.free()
+	if at, err = w.accept(ctx, events, &from, s.broker.options.Archive); err != nil {
+		return at, err
+	}
+	for i := range w.plans {
+		s.broker.options.Tails.Offer(s.spec.Key, w.plans[i].event, at)
+	}
+	s.counts.accepted.Add(int64(len(events)))
+	w.countMatched()
+	return at, nil
+}
+
+// countMatched counts the deliveries of the events.
+func (w *appender) countMatched() {
+	w.stream.counts.matched.Add(int64(len(w.matched)))
+	for _, c := range w.matched {
+		c.counts.matched.Add(1)
+	}
+}
+
+// accept writes several commits if there is much to write, and reserves the memory of the largest one before it makes any. Nil archives archives
+// nothing.
+func (w *appender) accept(ctx context.Context, events []*event.Event, from *trace.Origin, archives *archive.Store) (at time.Time, err error) {
+	s := w.stream
 	memory := reservation{budget: s.broker.options.Budget, namespace: s.spec.Key.Namespace}
 	defer memory.release()
-	if err := w.plan(ctx, events, &memory); err != nil {
+	if err := w.plan(ctx, events, &memory, archives.Size(s.spec.UID, events)); err != nil {
 		return at, err
 	}
 	at = s.broker.options.Clock.Now()
-	archived := s.broker.options.Archive.Begin(ctx, s.spec.UID, at, events)
+	archived := archives.Begin(ctx, s.spec.UID, at, events)
 	err = w.writeAll(ctx, at)
 	archived()
 	if err != nil {
 		return at, err
 	}
-	w.recordAccepted(at, &from)
-	for i := range w.plans {
-		s.broker.options.Tails.Offer(s.spec.Key, w.plans[i].event, at)
-	}
-	s.counts.accepted.Add(int64(len(events)))
-	s.counts.matched.Add(int64(len(w.matched)))
-	for _, c := range w.matched {
-		c.counts.matched.Add(1)
-	}
+	w.recordAccepted(at, from)
 	return at, nil
 }
 
@@ -231,10 +247,9 @@ func (r *reservation) grow(bytes int64) bool {
 
 func (r *reservation) release() { r.budget.Release(r.namespace, r.bytes) }
 
-// plan chooses the records to write for events, and reserves memory for them.
-func (w *appender) plan(ctx context.Context, events []*event.Event, memory *reservation) error {
+// plan chooses the records to write for events, and reserves memory for them, and for archived bytes.
+func (w *appender) plan(ctx context.Context, events []*event.Event, memory *reservation, archived int) error {
 	consumers, written := w.stream.consumers.Load(), 0
-	archived := w.stream.broker.options.Archive.Size(w.stream.spec.UID, events)
 	w.filters = consumers.filters
 	budget := filter.NewBudget(ctx)
 	for _, e := range events {

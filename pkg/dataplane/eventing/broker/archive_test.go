@@ -133,6 +133,8 @@ func TestArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-replied
+	// A reply is in the archive before the event that it replies to is done, but it may be delivered before.
+	eventually(t, "the reply is archived", func() bool { return len(first.archived(t, brokerKey)) == 5 })
 	expect("0", "1", "2", "3", "reply")
 
 	first.ReleaseStream(brokerKey)
@@ -217,5 +219,32 @@ func BenchmarkAccept(b *testing.B) {
 				}
 			})
 		})
+	}
+}
+
+// TestReplayIsNotArchived does not archive events that come from the archive.
+func TestReplayIsNotArchived(t *testing.T) {
+	log, err := eventlog.Open(t.Context(), eventlog.Options{Dir: t.TempDir(), Logger: testr.New(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { log.Close() })
+	b := newArchiving(t, log, nil, func(*event.Event) sender.Result { return sender.Result{Code: 202} })
+	uid := types.UID(brokerKey.Name)
+	if err := b.SetStream(t.Context(), eventing.Stream{Key: brokerKey, UID: uid}); err != nil {
+		t.Fatal(err)
+	}
+	b.setArchive(t, brokerKey)
+	if err := b.Accept(t.Context(), brokerKey, []*event.Event{newEvent("1")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Replay(t.Context(), brokerKey, uid, []*event.Event{newEvent("2")}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Accept(t.Context(), brokerKey, []*event.Event{newEvent("3")}); err != nil {
+		t.Fatal(err)
+	}
+	if ids := b.archived(t, brokerKey); !slices.Equal(ids, []string{"1", "3"}) {
+		t.Errorf("archived %q", ids)
 	}
 }

@@ -56,8 +56,38 @@ func (b *Broker) Redeliver(ctx context.Context, key eventing.Key, uid types.UID,
 	return nil
 }
 
-// Backlog returns the number of segments in the queue of a consumer in the event log. Each has one event at least. Errors are as for Redeliver.
+// Replay makes stored events durable for all consumers of a Broker whose filters they pass, as Accept does, but they are not new: they are not
+// archived, shown or counted as accepted again, and keep their number of passages. uid is the UID of the Broker. Errors are as for Redeliver.
+func (b *Broker) Replay(ctx context.Context, key eventing.Key, uid types.UID, events []*event.Event) error {
+	s := b.stream(key)
+	if s == nil || s.spec.UID != uid {
+		return errNotServed(key)
+	}
+	defer s.beginAppend().end()
+	w := appenders.Get().(*appender)
+	w.stream = s
+	defer w.free()
+	if _, err := w.accept(ctx, events, &trace.Origin{}, nil); err != nil {
+		return rejected(ctx, err)
+	}
+	w.countMatched()
+	for _, c := range w.matched {
+		c.counts.redelivered.Add(1)
+	}
+	return nil
+}
+
+// Serves reports whether events for a consumer are delivered here.
+func (b *Broker) Serves(key eventing.Key, uid types.UID) bool {
+	return b.servedConsumer(key, uid) != nil
+}
+
+// Backlog returns the number of segments in the queue of a consumer in the event log, or in the longest queue of a Broker. Each has one event at
+// least. Errors are as for Redeliver.
 func (b *Broker) Backlog(ctx context.Context, key eventing.Key, uid types.UID) (uint64, error) {
+	if key.Kind == eventing.Broker {
+		return b.longestBacklog(ctx, key, uid)
+	}
 	c := b.servedConsumer(key, uid)
 	if c == nil {
 		return 0, errNotServed(key)
@@ -67,6 +97,21 @@ func (b *Broker) Backlog(ctx context.Context, key eventing.Key, uid types.UID) (
 		return 0, rejected(ctx, err)
 	}
 	return queues[c.subscriber.Name()], nil
+}
+
+func (b *Broker) longestBacklog(ctx context.Context, key eventing.Key, uid types.UID) (longest uint64, err error) {
+	s := b.stream(key)
+	if s == nil || s.spec.UID != uid {
+		return 0, errNotServed(key)
+	}
+	queues, err := s.log.Queues(ctx)
+	if err != nil {
+		return 0, rejected(ctx, err)
+	}
+	for _, n := range queues {
+		longest = max(longest, n)
+	}
+	return longest, nil
 }
 
 // servedConsumer returns a consumer whose stream is here, or nil.

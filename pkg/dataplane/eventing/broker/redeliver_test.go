@@ -138,3 +138,38 @@ func TestRedeliverMemory(t *testing.T) {
 		}
 	})
 }
+
+// TestReplayToBroker delivers stored events to the Triggers whose filters match, with their attributes and headers, and neither counts nor archives
+// them again. Another Broker of the same name does not get them.
+func TestReplayToBroker(t *testing.T) {
+	run(t, func(w *fixture) {
+		w.set(trigger("a"), trigger("b", func(c *eventing.Consumer) { c.Attributes = map[string]string{"type": "other"} }), trigger("c", ordered))
+		w.accept(brokerKey, "0")
+		w.after(time.Second)
+		before := w.stream(brokerKey).counts.accepted.Load()
+		e := newEvent("1", ttl("7"))
+		e.Headers = []event.Header{{Name: "traceparent", Value: "00-1-2-01"}}
+		w.must(w.Replay(w.Context(), brokerKey, w.stream(brokerKey).spec.UID, []*event.Event{e, newEvent("2")}))
+		w.after(time.Second)
+		w.expectReceived(map[string]string{"a": "0 1 2", "b": "", "c": "0 1 2"})
+		for _, c := range w.attempts("a") {
+			if left, _ := c.event.Get(event.TTL); c.id == "1" && (left != "7" || len(c.event.Headers) != 1 || c.event.Headers[0].Value != "00-1-2-01") {
+				t.Errorf("event %s was sent with %v and %v", c.id, c.event.Attributes, c.event.Headers)
+			}
+		}
+		if after := w.stream(brokerKey).counts.accepted.Load(); after != before {
+			t.Errorf("%d replayed events were counted as accepted", after-before)
+		}
+		for name, want := range map[string]int64{"a": 2, "b": 0, "c": 2} {
+			if n := w.count(trigger(name).Key); n.redelivered.Load() != want || n.matched.Load() < want || n.matched.Load() != n.delivered.Load() {
+				t.Errorf("%s: %d redelivered, %d matched, %d delivered", name, n.redelivered.Load(), n.matched.Load(), n.delivered.Load())
+			}
+		}
+		if err := w.Replay(w.Context(), brokerKey, "uid-other", []*event.Event{e}); !errors.Is(err, eventing.ErrNotFound) {
+			t.Errorf("to another Broker: %v", err)
+		}
+		if _, err := w.Backlog(w.Context(), brokerKey, "uid-other"); !errors.Is(err, eventing.ErrNotFound) {
+			t.Errorf("backlog of another Broker: %v", err)
+		}
+	})
+}

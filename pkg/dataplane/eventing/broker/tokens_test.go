@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -128,6 +129,25 @@ func TestTokenUnavailable(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestOrderWithoutToken checks that ordered delivery keeps the order while no token is available, also over a restart, and counts no attempts.
+func TestOrderWithoutToken(t *testing.T) {
+	run(t, func(w *fixture) {
+		f := withTokens(w)
+		f.miss("audience of http://a/", true)
+		w.set(trigger("a", ordered, authenticated, withDelivery(linear(2, time.Second))))
+		w.accept(brokerKey, numbers(10)...)
+		w.after(5 * time.Minute)
+		w.restart()
+		w.Broker.options.Tokens = f
+		w.accept(brokerKey, "later")
+		w.after(5 * time.Minute)
+		f.miss("audience of http://a/", false)
+		w.after(time.Minute)
+		w.expect("took", w.received("a"), strings.Join(append(numbers(10), "later"), " "))
+		w.log.expectLeft(t, "b", nil)
+	})
 }
 
 // TestDeadLetterTokenUnavailable checks that dead letters wait for a token too.

@@ -135,16 +135,22 @@ func (p *dispatcher) finish(d *Delivery, o *Outcome) (next *Delivery, deadLetter
 		if !o.Skipped {
 			d.Attempts++
 		}
-		// The log counts each time that a segment is returned to it, as an attempt.
-		if q.config.Ordered() && d.state.Record == machine.Owned && inFlight == 1 && !o.Skipped {
+		switch inOrder := q.config.Ordered() && d.state.Record == machine.Owned && inFlight == 1; {
+		case inOrder && o.Skipped:
+			// It keeps its place. The limiter delays the next attempt.
+			e = machine.Aborted
+		case inOrder:
+			// The log counts each time that a segment is returned to it, as an attempt.
 			e = machine.FailedInOrder
-		} else {
+		default:
 			d.due, d.unanswered = now.Add(o.Backoff), o.Unanswered
 		}
 	}
 	effects := q.apply(d, e)
 	if effects&machine.Return != 0 {
 		q.returnAll(d, o.Backoff)
+	} else if q.paused && !q.stopped {
+		q.returnAll(nil, 0)
 	}
 	if next = p.next(false); next != nil {
 		p.start()

@@ -115,7 +115,7 @@ func (s *Stream) NewQueue(ctx context.Context, config QueueConfig) *Queue {
 	q.writer.queue, q.evictor.queue = q, q
 	q.dispatcher.queue, q.dispatcher.limiter = q, newLimiter()
 	q.Reader = logqueue.NewReader(logqueue.ReaderConfig{
-		Log: s.config.Log, Queue: config.Name, Clock: s.config.Clock, Handle: q.handle, Idle: q.idle,
+		Log: s.config.Log, Queue: config.Name, Clock: s.config.Clock, Handle: q.handle, Idle: q.idle, Outdated: q.returnOutdated,
 		Options: func() eventlog.ConsumeOptions {
 			options := eventlog.ConsumeOptions{MaxSegments: queueSegments, MaxBytes: QueueBytes, Memory: s.config.Memory}
 			if config.Ordered() {
@@ -239,6 +239,10 @@ func (q *Queue) handle(f logqueue.Segment) {
 	if copyRead && q.copiesRead != nil && !q.expectsCopies() {
 		close(q.copiesRead)
 		q.copiesRead = nil
+	}
+	if q.paused && !q.stopped && !q.Reader.Open() {
+		// It was about to be delivered when the Reader was paused.
+		q.returnAll(nil, 0)
 	}
 	q.dispatcher.start()
 }
@@ -372,6 +376,15 @@ func (q *Queue) OrderChanged() {
 	q.mu.Unlock()
 	if open {
 		q.Reader.Notify(q.ctx)
+	}
+}
+
+// returnOutdated returns deliveries that were read while the Queue was paused, or with the former order.
+func (q *Queue) returnOutdated() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.stopped {
+		q.returnAll(nil, 0)
 	}
 }
 

@@ -3,13 +3,17 @@ package eventrun
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/filter"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
@@ -47,23 +51,28 @@ const pageBytes = 1 << 20
 // run is a run in progress.
 type run struct {
 	Options
-	spec     eventing.Run
+	name types.NamespacedName
+	spec eventing.Run
+	// target is the consumer that gets the events, or the Broker whose consumers get them, and its UID.
+	target    eventing.Key
+	targetUID types.UID
+	// source has the events of a redrive. begin is closed when they may be queued.
 	source   source
+	begin    <-chan struct{}
 	selected *filter.Filter
 	progress *progress
-	// begin is closed when events may be queued. changed is called when the events are counted, and at the end.
-	begin   <-chan struct{}
-	changed func()
+	// destination gets the events of a redrive instead of the target; it has nil if the target gets them.
+	destination *atomic.Pointer[eventing.Endpoint]
 }
 
-// do counts the events, and queues them once begin is closed. It returns when all are queued, or ctx is canceled.
-func (r *run) do(ctx context.Context) {
+// redrive counts the events of the source, and queues them once begin is closed. It returns when all are queued, or ctx is canceled.
+func (r *run) redrive(ctx context.Context) {
 	remaining := int64(0)
 	if !r.each(ctx, func(*item) bool { remaining++; return true }) {
 		return
 	}
 	r.progress.change(func(p *eventing.RunProgress) { p.Counted, p.Remaining = true, remaining })
-	r.changed()
+	r.Changed(r.name)
 	select {
 	case <-r.begin:
 	case <-ctx.Done():
@@ -75,7 +84,7 @@ func (r *run) do(ctx context.Context) {
 	}
 	queued := 0
 	if !r.each(ctx, func(i *item) bool {
-		if queued%backlogPart == 0 && !r.awaitBacklog(ctx) {
+		if r.destination.Load() == nil && queued%backlogPart == 0 && !r.awaitBacklog(ctx, maxBacklog) {
 			return false
 		}
 		queued++
@@ -84,7 +93,7 @@ func (r *run) do(ctx context.Context) {
 		return
 	}
 	r.progress.change(func(p *eventing.RunProgress) { p.Ended, p.Waiting = true, "" })
-	r.changed()
+	r.Changed(r.name)
 }
 
 // each calls a function with each selected event. It returns false when the function does, or when ctx is canceled.
@@ -101,18 +110,10 @@ func (r *run) each(ctx context.Context, do func(*item) bool) bool {
 
 // page calls a function with the selected events of the page from a position on, and returns the next position.
 func (r *run) page(ctx context.Context, position uint64, do func(*item) bool) (next uint64, ok bool) {
-	namespace := r.spec.Consumer.Namespace
-	reserved := int64(0)
-	defer func() { r.Budget.Release(namespace, reserved) }()
-	if !r.retry(ctx, func() error {
-		if !r.Budget.Reserve(namespace, pageBytes) {
-			return errMemory
-		}
-		reserved = pageBytes
-		return nil
-	}) {
+	if !r.reserve(ctx) {
 		return 0, false
 	}
+	defer r.release()
 	var page []item
 	if !r.retry(ctx, func() (err error) {
 		page, next, err = r.source.read(ctx, position)
@@ -130,6 +131,26 @@ func (r *run) page(ctx context.Context, position uint64, do func(*item) bool) (n
 	return next, true
 }
 
+// reserve waits for the memory of a page. It returns false when ctx is canceled; otherwise release must be called.
+func (r *run) reserve(ctx context.Context) bool {
+	reserved := false
+	if r.retry(ctx, func() error {
+		if reserved = r.Budget.Reserve(r.target.Namespace, pageBytes); !reserved {
+			return errMemory
+		}
+		return nil
+	}) {
+		return true
+	}
+	if reserved {
+		// ctx was canceled meanwhile.
+		r.release()
+	}
+	return false
+}
+
+func (r *run) release() { r.Budget.Release(r.target.Namespace, pageBytes) }
+
 var errMemory = errors.New("the namespace reached its share of the memory budget")
 
 // retry calls a function until it succeeds. It returns false when ctx is canceled.
@@ -146,7 +167,7 @@ func (r *run) retry(ctx context.Context, do func() error) bool {
 			return false
 		}
 		if failures == 1 {
-			r.Logger.V(2).Info("Waiting to deliver stored events", "consumer", r.spec.Consumer.String(), "reason", err.Error())
+			r.Logger.V(2).Info("Waiting to deliver stored events", "target", r.target.String(), "reason", err.Error())
 		}
 		r.wait(err.Error())
 		if !backoff.Sleep(ctx, r.Clock, backoff.Delay(failures, firstDelay, maxDelay)) {
@@ -160,17 +181,17 @@ func (r *run) wait(reason string) {
 	r.progress.change(func(p *eventing.RunProgress) { p.Waiting = reason })
 }
 
-// awaitBacklog waits until the queue of the consumer is short. It returns false when ctx is canceled.
-func (r *run) awaitBacklog(ctx context.Context) bool {
+// awaitBacklog waits until the queue of the target has less than a number of segments. It returns false when ctx is canceled.
+func (r *run) awaitBacklog(ctx context.Context, segments uint64) bool {
 	for waited := false; ; waited = true {
 		var backlog uint64
 		if !r.retry(ctx, func() (err error) {
-			backlog, err = r.Target.Backlog(ctx, r.spec.Consumer, r.spec.ConsumerUID)
+			backlog, err = r.Target.Backlog(ctx, r.target, r.targetUID)
 			return err
 		}) {
 			return false
 		}
-		if backlog < maxBacklog {
+		if backlog < segments {
 			if waited {
 				r.wait("")
 			}
@@ -183,18 +204,58 @@ func (r *run) awaitBacklog(ctx context.Context) bool {
 	}
 }
 
-// queue queues an event, and then removes it from its source. A run that is stopped in between does the latter too. It returns false when ctx is
+// mark returns an event with the attribute of the run.
+func (r *run) mark(e *event.Event) *event.Event {
+	return e.With(event.Attribute{Name: event.Run, Value: string(r.spec.ID)})
+}
+
+// commit executes an operation that a stopped run completes.
+func commit(ctx context.Context, do func(ctx context.Context) error) error {
+	limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
+	return do(limited)
+}
+
+// send queues events for the target. It returns an error that is eventing.ErrTooLarge, or the last one when ctx is canceled; it repeats all others.
+func (r *run) send(ctx context.Context, events []*event.Event) (err error) {
+	do := r.Target.Redeliver
+	if r.target.Kind == eventing.Broker {
+		do = r.Target.Replay
+	}
+	r.retry(ctx, func() error {
+		err = commit(ctx, func(ctx context.Context) error { return do(ctx, r.target, r.targetUID, events) })
+		if errors.Is(err, eventing.ErrTooLarge) {
+			return nil
+		}
+		return err
+	})
+	return err
+}
+
+// errRefused is returned for an event that the destination of a run does not accept.
+var errRefused = errors.New("the destination does not accept the event")
+
+// deliver sends an event to the destination of the run. It returns an error that is errRefused, or the last one when ctx is canceled; it repeats all
+// attempts after which another one may succeed.
+func (r *run) deliver(ctx context.Context, e *event.Event) (err error) {
+	r.retry(ctx, func() error {
+		result := r.Send(ctx, e, *r.destination.Load(), sender.Attempt{Namespace: r.target.Namespace, Consumer: r.target})
+		if err = result.Err; err != nil && !result.Retryable && ctx.Err() == nil {
+			err = fmt.Errorf("%w: %w", errRefused, err)
+			return nil
+		}
+		return err
+	})
+	return err
+}
+
+// queue queues an event, or delivers it to the destination of the run, and then removes it from its source. A run that is stopped in between does the latter too. It returns false when ctx is
 // canceled.
 func (r *run) queue(ctx context.Context, i *item) bool {
 	if ctx.Err() != nil {
 		return false
 	}
-	marked := []*event.Event{i.event.With(event.Attribute{Name: event.Run, Value: string(r.spec.ID)})}
-	commit := func(do func(ctx context.Context) error) error {
-		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
-		defer cancel()
-		return do(limited)
-	}
+	marked := []*event.Event{r.mark(i.event)}
 	held := false
 	if !r.retry(ctx, func() (err error) {
 		held, err = r.source.holds(ctx, i)
@@ -207,23 +268,21 @@ func (r *run) queue(ctx context.Context, i *item) bool {
 		r.progress.change(func(p *eventing.RunProgress) { p.Queued++ })
 		return true
 	}
-	failed, queued := false, false
-	r.retry(ctx, func() error {
-		err := commit(func(ctx context.Context) error {
-			return r.Target.Redeliver(ctx, r.spec.Consumer, r.spec.ConsumerUID, marked)
-		})
-		failed, queued = errors.Is(err, eventing.ErrTooLarge), err == nil
-		if failed {
-			r.Logger.Info("Kept stored event that is too large to be delivered again", "consumer", r.spec.Consumer.String(), "reason", err.Error())
-			return nil
-		}
-		return err
-	})
-	if !queued && !failed {
+	var err error
+	if r.destination.Load() != nil {
+		err = r.deliver(ctx, marked[0])
+	} else {
+		err = r.send(ctx, marked)
+	}
+	failed := errors.Is(err, eventing.ErrTooLarge) || errors.Is(err, errRefused)
+	switch {
+	case failed:
+		r.Logger.Info("Kept stored event that cannot be delivered again", "target", r.target.String(), "reason", err.Error())
+	case err != nil:
 		return false
 	}
 	removed := r.retry(ctx, func() error {
-		return commit(func(ctx context.Context) error { return r.source.done(ctx, i, failed) })
+		return commit(ctx, func(ctx context.Context) error { return r.source.done(ctx, i, failed) })
 	})
 	r.progress.change(func(p *eventing.RunProgress) {
 		if failed {

@@ -1,14 +1,15 @@
-// Package eventrun executes runs: it reads stored events from a source, and queues them for a consumer again, one after another.
+// Package eventrun executes runs: it reads stored events, and queues them for a consumer again, or for all consumers of a Broker, in their order.
 //
-// A source is independent of the rest: dead letters are one, and other stores of events can be. An event leaves its source, or moves the
-// position in it, only after it is durable in the consumer's queue, so a crash repeats at most one event and loses none. The memory of a run is one
-// page of its source.
+// A redrive reads dead letters, one after another. Each is deleted only after it is durable in the consumer's queue, or delivered to the destination of
+// the run, so a crash repeats at most one and loses none. A replay reads an archive, which keeps its events: the position moves after events are durable, and the controller stores it.
+// A crash repeats the events that were queued since, of which there is a bounded number. The memory of a run is one page.
 package eventrun
 
 import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -18,6 +19,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/filter"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
@@ -27,21 +29,27 @@ const reportInterval = time.Second
 
 // Target queues events for consumers. See broker.Broker.
 type Target interface {
+	Serves(consumer eventing.Key, uid types.UID) bool
+	Replay(ctx context.Context, broker eventing.Key, uid types.UID, events []*event.Event) error
 	Redeliver(ctx context.Context, consumer eventing.Key, uid types.UID, events []*event.Event) error
-	Backlog(ctx context.Context, consumer eventing.Key, uid types.UID) (uint64, error)
+	Backlog(ctx context.Context, target eventing.Key, uid types.UID) (uint64, error)
 }
 
-// Options are the dependencies of Runs. All are required.
+// Options are the dependencies of Runs. All are required unless they say otherwise.
 type Options struct {
 	Target Target
-	// Store has the dead letters.
+	// Store has the dead letters. Nil executes no redrives.
 	Store Store
+	// Archives has the archived events. Nil executes no replays.
+	Archives Archives
 	// Budget bounds the bytes of the pages that runs hold.
 	Budget *flow.Budget
-	// Changed is called when a run has counted its events, and when it has ended. It must not block.
+	// Changed is called when a run has counted its events, waits until its progress is stored, or has ended. It must not block.
 	Changed func(name types.NamespacedName)
-	Clock   clock.Clock
-	Logger  logr.Logger
+	// Send makes one attempt to send an event to the destination of a run. See sender.Sender.
+	Send   func(ctx context.Context, e *event.Event, to eventing.Endpoint, o sender.Attempt) sender.Result
+	Clock  clock.Clock
+	Logger logr.Logger
 }
 
 // Runs implements eventing.Runs. Its methods may be called concurrently, but not two at a time for the same name.
@@ -62,11 +70,13 @@ var _ eventing.Runs = &Runs{}
 type started struct {
 	id     types.UID
 	cancel context.CancelFunc
-	// begin makes the run queue events.
+	// begin makes a redrive queue events.
 	begin func()
 	// done is closed when the run has stopped.
 	done     chan struct{}
 	progress *progress
+	// destination is the destination of the run, or nil.
+	destination *atomic.Pointer[eventing.Endpoint]
 }
 
 // New returns Runs until Close. ctx carries values only.
@@ -88,6 +98,11 @@ func (r *Runs) Last(ctx context.Context, namespace string) (string, error) {
 	return position.Name(position.Last), nil
 }
 
+// Serves implements eventing.Runs.
+func (r *Runs) Serves(consumer eventing.Key, uid types.UID) bool {
+	return r.options.Target.Serves(consumer, uid)
+}
+
 // Start implements eventing.Runs.
 func (r *Runs) Start(name types.NamespacedName, spec eventing.Run) eventing.RunProgress {
 	r.mu.Lock()
@@ -97,6 +112,12 @@ func (r *Runs) Start(name types.NamespacedName, spec eventing.Run) eventing.RunP
 		if before.id == spec.ID {
 			if spec.Begin {
 				before.begin()
+			}
+			if spec.Replay != nil {
+				before.progress.store(&spec.Replay.Stored)
+			}
+			if spec.Destination != nil {
+				before.destination.Store(spec.Destination)
 			}
 			return before.progress.report(r.options.Clock.Now())
 		}
@@ -108,13 +129,23 @@ func (r *Runs) Start(name types.NamespacedName, spec eventing.Run) eventing.RunP
 		return eventing.RunProgress{Waiting: "read the selector: " + err.Error()}
 	}
 	begin := make(chan struct{})
-	s := &started{id: spec.ID, begin: sync.OnceFunc(func() { close(begin) }), done: make(chan struct{}), progress: &progress{}}
+	s := &started{id: spec.ID, begin: sync.OnceFunc(func() { close(begin) }), done: make(chan struct{}), progress: &progress{}, destination: &atomic.Pointer[eventing.Endpoint]{}}
+	s.destination.Store(spec.Destination)
 	if spec.Begin {
 		s.begin()
 	}
 	running := &run{
-		Options: r.options, spec: spec, selected: selected, progress: s.progress, begin: begin, changed: func() { r.options.Changed(name) },
-		source: &deadLetters{store: r.options.Store, namespace: spec.Consumer.Namespace, consumer: spec.ConsumerUID, last: spec.Last},
+		Options: r.options, name: name, spec: spec, target: spec.Consumer, targetUID: spec.ConsumerUID, selected: selected, progress: s.progress, begin: begin, destination: s.destination,
+	}
+	do := running.redrive
+	if spec.Replay == nil {
+		running.source = &deadLetters{store: r.options.Store, namespace: spec.Consumer.Namespace, consumer: spec.ConsumerUID, last: spec.Last}
+	} else {
+		if spec.Consumer == (eventing.Key{}) {
+			running.target, running.targetUID = spec.Replay.Broker, spec.Replay.BrokerUID
+		}
+		s.progress.resume(&spec.Replay.Stored)
+		do = newReplay(running).do
 	}
 	ctx, cancel := context.WithCancel(r.ctx)
 	s.cancel = cancel
@@ -128,7 +159,7 @@ func (r *Runs) Start(name types.NamespacedName, spec eventing.Run) eventing.RunP
 	r.running.Go(func() {
 		defer close(s.done)
 		defer cancel()
-		running.do(ctx)
+		do(ctx)
 	})
 	return s.progress.report(r.options.Clock.Now())
 }
@@ -160,7 +191,47 @@ type progress struct {
 	// mu guards the fields below. reported is the last result of report, and at its time.
 	now, reported eventing.RunProgress
 	at            time.Time
+	// done is the number of events of a replay whose progress is stored. more is closed when it has increased, if it is not nil.
+	done int64
+	more chan struct{}
 }
+
+// handled returns the number of events that are behind a replay.
+func handled(p *eventing.ReplayProgress) int64 { return p.Queued + p.Failed }
+
+// resume begins with the stored progress of a replay.
+func (p *progress) resume(from *eventing.ReplayProgress) {
+	p.now.Replay, p.done = *from, handled(from)
+}
+
+// store records the progress of a replay that is stored by now. It may be an earlier one than before.
+func (p *progress) store(now *eventing.ReplayProgress) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n := handled(now); n > p.done {
+		p.done = n
+		if p.more != nil {
+			close(p.more)
+			p.more = nil
+		}
+	}
+}
+
+// stored reports whether a replay is so far ahead of its stored progress that it must wait, and returns a channel that is closed when more is stored.
+func (p *progress) stored() (more <-chan struct{}, full bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.full() {
+		return nil, false
+	}
+	if p.more == nil {
+		p.more = make(chan struct{})
+	}
+	return p.more, true
+}
+
+// full reports whether a replay must wait. mu is held.
+func (p *progress) full() bool { return handled(&p.now.Replay)-p.done >= maxAhead }
 
 // change changes the progress.
 func (p *progress) change(do func(*eventing.RunProgress)) {
@@ -169,11 +240,12 @@ func (p *progress) change(do func(*eventing.RunProgress)) {
 	do(&p.now)
 }
 
-// report returns the progress, which is at most reportInterval old, or current once the run has counted its events or has ended.
+// report returns the progress, which is at most reportInterval old, or current once the run has counted its events, waits until its progress is
+// stored, or has ended.
 func (p *progress) report(now time.Time) eventing.RunProgress {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.now.Ended || p.now.Counted != p.reported.Counted || now.Sub(p.at) >= reportInterval {
+	if p.now.Ended || p.now.Counted != p.reported.Counted || p.full() || now.Sub(p.at) >= reportInterval {
 		p.reported, p.at = p.now, now
 	}
 	return p.reported

@@ -20,6 +20,7 @@ import (
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
@@ -28,9 +29,10 @@ import (
 var (
 	name     = types.NamespacedName{Namespace: "shop", Name: "trigger-bill"}
 	consumer = eventing.Key{Kind: eventing.Trigger, Namespace: "shop", Name: "bill"}
+	orders   = eventing.Key{Kind: eventing.Broker, Namespace: "shop", Name: "orders"}
 )
 
-const consumerUID types.UID = "uid-bill"
+const consumerUID, ordersUID types.UID = "uid-bill", "uid-orders"
 
 // letter returns a dead letter of a consumer. Events with an even number have the type "even".
 func letter(uid types.UID, n int) *deadletter.Letter {
@@ -143,6 +145,12 @@ func (p *process) Redeliver(ctx context.Context, to eventing.Key, uid types.UID,
 	return p.operate(func() error { return p.target.Redeliver(ctx, to, uid, events) })
 }
 
+func (p *process) Replay(ctx context.Context, broker eventing.Key, uid types.UID, events []*event.Event) error {
+	return p.operate(func() error { return p.target.Replay(ctx, broker, uid, events) })
+}
+
+func (p *process) Serves(eventing.Key, types.UID) bool { return true }
+
 func (p *process) Backlog(ctx context.Context, to eventing.Key, uid types.UID) (uint64, error) {
 	return p.target.Backlog(ctx, to, uid)
 }
@@ -150,18 +158,39 @@ func (p *process) Backlog(ctx context.Context, to eventing.Key, uid types.UID) (
 // target collects queued events.
 type target struct {
 	mu sync.Mutex
-	// mu guards the fields below. refuse returns the error for an event, backlog the length of the queue; both are optional.
+	// mu guards the fields below. refuse returns the error for an event, refuseAll the one for events that are queued together, backlog
+	// the length of the queue; all are optional.
 	events  []*event.Event
 	at      []time.Time
 	refuse  func(e *event.Event) error
 	backlog func() uint64
+
+	refuseAll func(events []*event.Event) error
 }
 
 func (t *target) Redeliver(_ context.Context, to eventing.Key, uid types.UID, events []*event.Event) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if to != consumer || uid != consumerUID {
 		return fmt.Errorf("queued for %s %s", to, uid)
+	}
+	return t.queue(events)
+}
+
+func (t *target) Replay(_ context.Context, to eventing.Key, uid types.UID, events []*event.Event) error {
+	if to != orders || uid != ordersUID {
+		return fmt.Errorf("queued for %s %s", to, uid)
+	}
+	return t.queue(events)
+}
+
+func (t *target) Serves(eventing.Key, types.UID) bool { return true }
+
+func (t *target) queue(events []*event.Event) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.refuseAll != nil {
+		if err := t.refuseAll(events); err != nil {
+			return err
+		}
 	}
 	for _, e := range events {
 		if t.refuse != nil {
@@ -195,7 +224,7 @@ func (t *target) ids() (ids []string) {
 // newRuns returns Runs, and a channel that receives a value when the run has ended.
 func newRuns(t *testing.T, to Target, store Store) (*Runs, <-chan struct{}) {
 	t.Helper()
-	ended := make(chan struct{}, 1)
+	changed := make(chan struct{}, 1)
 	var runs *Runs
 	budget := flow.NewBudget(256<<20, 16<<20)
 	runs = New(t.Context(), Options{
@@ -206,8 +235,12 @@ func newRuns(t *testing.T, to Target, store Store) (*Runs, <-chan struct{}) {
 			}
 			runs.mu.Lock()
 			defer runs.mu.Unlock()
-			if s := runs.all[of]; s != nil && s.progress.report(time.Now()).Ended {
-				ended <- struct{}{}
+			s := runs.all[of]
+			if s == nil {
+				return
+			}
+			if _, full := s.progress.stored(); full || s.progress.report(time.Now()).Ended {
+				changed <- struct{}{}
 			}
 		},
 	})
@@ -217,7 +250,7 @@ func newRuns(t *testing.T, to Target, store Store) (*Runs, <-chan struct{}) {
 			t.Errorf("stopped runs hold %d bytes", held)
 		}
 	})
-	return runs, ended
+	return runs, changed
 }
 
 func runTo(last string) eventing.Run {
@@ -282,6 +315,49 @@ func TestKills(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestDestination sends the events of a run to its destination, one after another, and repeats failed attempts, at a changed address too. Events that it
+// refuses remain; the queue of the consumer gets none.
+func TestDestination(t *testing.T) {
+	store, to := newStore(t), &target{}
+	for i := range 4 {
+		add(t, store, letter(consumerUID, i))
+	}
+	runs, ended := newRuns(t, to, store)
+	var got []string
+	failed := make(chan struct{})
+	runs.options.Send = func(_ context.Context, e *event.Event, to eventing.Endpoint, o sender.Attempt) sender.Result {
+		id := idOf(e)
+		got = append(got, to.URL+id)
+		if run, _ := e.Get(event.Run); run != "run-1" || o.Consumer != consumer || o.Namespace != "shop" {
+			t.Errorf("event %s has the run %q, attempt %+v", id, run, o)
+		}
+		switch {
+		case id == "2":
+			return sender.Result{Code: 400, Err: errors.New("bad request")}
+		case id == "1" && to.URL == "http://a/":
+			close(failed)
+			return sender.Result{Code: 503, Err: errors.New("unavailable"), Retryable: true}
+		}
+		return sender.Result{Code: 202}
+	}
+	spec := runTo(lastOf(t, runs))
+	spec.Destination = &eventing.Endpoint{URL: "http://a/"}
+	runs.Start(name, spec)
+	<-failed
+	spec.Destination = &eventing.Endpoint{URL: "http://b/"}
+	runs.Start(name, spec)
+	<-ended
+	if p := runs.Start(name, spec); !p.Ended || p.Queued != 3 || p.Failed != 1 {
+		t.Errorf("progress %+v", p)
+	}
+	if want := []string{"http://a/0", "http://a/1", "http://b/1", "http://b/2", "http://b/3"}; !slices.Equal(got, want) {
+		t.Errorf("sent %q, want %q", got, want)
+	}
+	if left := stored(t, store, consumerUID); !slices.Equal(left, []string{"2"}) || len(to.ids()) > 0 {
+		t.Errorf("dead letters %q remain, %q are queued", left, to.ids())
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // IdleTimeout is the time after which the Reader of an empty queue closes its log consumer.
 const IdleTimeout = time.Minute
 
-// ReaderConfig has the dependencies of a Reader. All are required.
+// ReaderConfig has the dependencies of a Reader. All but Outdated are required.
 type ReaderConfig struct {
 	Log   Stream
 	Queue string
@@ -27,14 +27,16 @@ type ReaderConfig struct {
 	Handle func(Segment)
 	// Idle reports whether memory holds no segment of the queue and none is being appended.
 	Idle func() bool
+	// Outdated is called after a consumer was closed that had been opened during Close or SetPaused: it may have delivered segments after that.
+	Outdated func()
 }
 
 // Reader delivers the segments of a queue. It has a log consumer only while the queue has segments or may get some: idle
 // queues cost nothing.
 type Reader struct {
 	ReaderConfig
-	// behind is true while the queue may have segments that were not delivered yet.
-	behind atomic.Bool
+	// behind is true while the queue may have segments that were not delivered yet, open while it has a consumer or opens one.
+	behind, open atomic.Bool
 
 	running sync.WaitGroup
 	mu      sync.Mutex
@@ -55,6 +57,10 @@ func (r *Reader) Expect() { r.behind.Store(true) }
 // Behind reports whether the queue may have segments that were not delivered yet.
 func (r *Reader) Behind() bool { return r.behind.Load() }
 
+// Open reports whether the queue has a consumer. One that was closed may still deliver one segment. It takes no lock: Idle is called with mu
+// held, and takes the lock that callers hold.
+func (r *Reader) Open() bool { return r.open.Load() }
+
 // Start begins to read the queue, immediately if segments are expected there.
 func (r *Reader) Start(ctx context.Context) {
 	r.mu.Lock()
@@ -72,6 +78,7 @@ func (r *Reader) Notify(ctx context.Context) {
 	r.notified = r.Clock.Now()
 	if r.started && !r.paused && r.consumer == nil && !r.opening && !r.stopped {
 		r.opening = true
+		r.open.Store(true)
 		r.running.Go(func() { r.run(ctx) })
 	}
 }
@@ -95,7 +102,7 @@ func (r *Reader) handle(s Segment) {
 }
 
 func (r *Reader) run(ctx context.Context) {
-	consumer := r.open(ctx)
+	consumer := r.openConsumer(ctx)
 	if consumer == nil {
 		return
 	}
@@ -106,6 +113,9 @@ func (r *Reader) run(ctx context.Context) {
 	r.outdated = false
 	r.mu.Unlock()
 	if outdated && r.Close() {
+		if r.Outdated != nil {
+			r.Outdated()
+		}
 		r.Notify(ctx)
 	}
 	for !stopped && backoff.Sleep(ctx, r.Clock, IdleTimeout) {
@@ -134,6 +144,7 @@ func (r *Reader) Close() bool {
 	consumer := r.consumer
 	r.consumer = nil
 	r.outdated = r.opening
+	r.open.Store(r.opening)
 	r.mu.Unlock()
 	if consumer == nil {
 		return false
@@ -157,10 +168,11 @@ func (r *Reader) closeIfIdle() bool {
 		return false
 	}
 	r.consumer = nil
+	r.open.Store(false)
 	return true
 }
 
-func (r *Reader) open(ctx context.Context) Consumer {
+func (r *Reader) openConsumer(ctx context.Context) Consumer {
 	for {
 		consumer, err := r.Log.Consume(r.Queue, r.Options(), r.handle)
 		if err == nil {

@@ -55,8 +55,8 @@ type Options struct {
 	Subscribed func(ctx context.Context) ([]eventing.Consumer, error)
 	// Peers sends requests to other replicas; nil if this is the only one.
 	Peers http.RoundTripper
-	// Gained is called after each change of membership, with a function that reports whether this replica gained a stream. It
-	// is optional.
+	// Gained is called at the start and after each change of membership, with a function that reports whether this replica gained a
+	// stream. It is optional.
 	Gained func(which func(stream eventing.Key) bool)
 }
 
@@ -226,6 +226,10 @@ func (m *Manager) Accept(ctx context.Context, stream eventing.Key, events []*eve
 // this replica is a member.
 func (m *Manager) Start(ctx context.Context) error {
 	owners := m.options.Owners.Current()
+	if m.options.Gained != nil {
+		// The objects were reconciled before this replica was a member.
+		m.options.Gained(owners.Owns)
+	}
 	moved := m.reassign()
 	err := m.options.Broker.Start(ctx)
 	if err != nil && m.options.Peers == nil {

@@ -206,9 +206,12 @@ func (p peers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return recorder.Result(), nil
 }
 
-// A replica serves the streams that it owns.
+// A replica serves the streams that it owns, and reconciles their objects again: it was no member when they were reconciled first.
 func TestStart(t *testing.T) {
 	start(t, func(f *fixture) {
+		if diff := cmp.Diff([]string{f.a.Name}, f.gained); diff != "" {
+			f.Errorf("gained (-want +got):\n%s", diff)
+		}
 		f.must(f.Accept(f.Context(), f.a, nil))
 		if err := f.Accept(f.Context(), f.b, nil); !errors.Is(err, eventing.ErrNotOwner) {
 			f.Errorf("accepts events for a stream of b: %v", err)
@@ -226,6 +229,7 @@ func TestStart(t *testing.T) {
 // The new owner serves a stream with all its consumers, and reads its log again when the former owner has observed the change.
 func TestGain(t *testing.T) {
 	start(t, func(f *fixture) {
+		f.gained = nil
 		f.view.Set(members("a"))
 		f.expect(fmt.Sprintf("acquire %s with [t-%s]", f.b.Name, f.b.Name))
 		f.must(f.Accept(f.Context(), f.b, nil))

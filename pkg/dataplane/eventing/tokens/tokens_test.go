@@ -29,7 +29,8 @@ type fakeAPI struct {
 	delay time.Duration
 	// token replaces the issued tokens.
 	token string
-	last  string
+	// audiences are the audiences of the issued tokens.
+	audiences map[string]string
 	// unverified makes reviews without an error authenticate nobody, as while the API cannot read its keys or ServiceAccounts; unreviewed fails them.
 	unverified bool
 	unreviewed error
@@ -56,7 +57,10 @@ func (f *fakeAPI) RequestToken(ctx context.Context, _ types.NamespacedName, requ
 	lifetime := time.Duration(*request.Spec.ExpirationSeconds) * time.Second
 	answer.Status = authenticationv1.TokenRequestStatus{Token: token, ExpirationTimestamp: metav1.NewTime(time.Now().Add(lifetime))}
 	f.mu.Lock()
-	f.last = request.Spec.Audiences[0]
+	if f.audiences == nil {
+		f.audiences = map[string]string{}
+	}
+	f.audiences[token] = request.Spec.Audiences[0]
 	f.mu.Unlock()
 	return answer, nil
 }
@@ -73,8 +77,8 @@ func (f *fakeAPI) Create(_ context.Context, review *authenticationv1.TokenReview
 	if len(intended) == 0 {
 		intended = []string{"api"}
 	}
-	if slices.Contains(intended, f.last) && !f.unverified {
-		review.Status.Authenticated, review.Status.Audiences = true, []string{f.last}
+	if audience := f.audiences[review.Spec.Token]; slices.Contains(intended, audience) && !f.unverified {
+		review.Status.Authenticated, review.Status.Audiences = true, []string{audience}
 	} else {
 		review.Status.Error = "invalid bearer token"
 	}
