@@ -49,28 +49,16 @@ func (r *Replicas) Find(ctx context.Context, q trace.Query) (all []trace.Record,
 			incomplete = append(incomplete, "there are more records of the same ID than are read"+replica)
 		}
 	}
-	var asking sync.WaitGroup
-	if r.Peers != nil {
-		set := r.Peers.Current()
-		for _, member := range set.Members() {
-			if member.Name == set.Self() {
-				continue
-			}
-			asking.Go(func() {
-				records, more, err := r.ask(ctx, member, q)
-				if err != nil {
-					mu.Lock()
-					defer mu.Unlock()
-					incomplete = append(incomplete, fmt.Sprintf("replica %s does not answer", member.Name))
-					return
-				}
-				add(" at replica "+member.Name, records, more)
-			})
+	wait := peer.AskOthers(r.Peers, func(to membership.Member) error {
+		records, more, err := r.ask(ctx, to, q)
+		if err == nil {
+			add(" at replica "+to.Name, records, more)
 		}
-	}
+		return err
+	})
 	own, more, err := r.Store.Find(ctx, q)
 	add("", own, more)
-	asking.Wait()
+	incomplete = append(incomplete, wait()...)
 	slices.Sort(incomplete)
 	slices.SortStableFunc(all, func(a, b trace.Record) int { return a.Accepted.Compare(b.Accepted) })
 	return all, incomplete, err

@@ -21,15 +21,10 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 )
 
-// ConditionArchiveReady reports whether the accepted events of a Broker are archived. Its severity is Warning, so that Ready does not depend on
-// it. It is absent if the ConfigMap does not ask for an archive.
-const ConditionArchiveReady duckv1.ConditionType = "ArchiveReady"
-
+// Reasons of the condition ArchiveReady, besides eventingv1.BrokerReasonArchiveDisabled.
 const (
 	// ReasonArchiveLimited means that the operator's limits are lower than the configured ones.
 	ReasonArchiveLimited = "ArchiveLimited"
-	// ReasonArchiveDisabled means that the operator disabled archives.
-	ReasonArchiveDisabled = "ArchiveDisabled"
 	// ReasonConfigInvalid means that a key of the ConfigMap is invalid.
 	ReasonConfigInvalid = "ConfigInvalid"
 	// ReasonConfigUnavailable means that the ConfigMap cannot be read.
@@ -108,12 +103,12 @@ func (a *Archiving) apply(ctx context.Context, broker *eventingv1.Broker, stream
 		return nil, requeue, a.set(stream, nil)
 	}
 	if err != nil {
-		condition := reconciler.Unknown(ConditionArchiveReady, ReasonConfigUnavailable, fmt.Sprintf("ConfigMap %q in namespace %q cannot be read: %v", ref.Name, ref.Namespace, err))
+		condition := reconciler.Unknown(eventingv1.BrokerConditionArchiveReady, ReasonConfigUnavailable, fmt.Sprintf("ConfigMap %q in namespace %q cannot be read: %v", ref.Name, ref.Namespace, err))
 		return &condition, retryInterval, a.keep(ctx, stream)
 	}
 	wanted, err := settings.ParseArchive(config.Name, config.Data)
 	if err != nil {
-		condition := reconciler.False(ConditionArchiveReady, ReasonConfigInvalid, fmt.Sprintf("ConfigMap in namespace %q: %.*s", ref.Namespace, maxFault, err.Error()))
+		condition := reconciler.False(eventingv1.BrokerConditionArchiveReady, ReasonConfigInvalid, fmt.Sprintf("ConfigMap in namespace %q: %.*s", ref.Namespace, maxFault, err.Error()))
 		return &condition, requeue, a.keep(ctx, stream)
 	}
 	if wanted == nil {
@@ -146,10 +141,10 @@ func (a *Archiving) remove(broker eventing.Key) {
 
 // condition returns the condition of a Broker that asks for an archive.
 func (a *Archiving) condition(wanted *eventing.Archive) duckv1.Condition {
-	condition := reconciler.True(ConditionArchiveReady)
+	condition := reconciler.True(eventingv1.BrokerConditionArchiveReady)
 	switch {
 	case a.Archives == nil:
-		return reconciler.False(ConditionArchiveReady, ReasonArchiveDisabled, "The operator disabled archives: --archive-max-retention is 0.")
+		return reconciler.False(eventingv1.BrokerConditionArchiveReady, eventingv1.BrokerReasonArchiveDisabled, "The operator disabled archives: --archive-max-retention is 0.")
 	case wanted.Retention > a.MaxRetention:
 		condition.Reason = ReasonArchiveLimited
 		condition.Message = fmt.Sprintf("%s %s exceeds the operator's limit: events are deleted after %s.", settings.KeyArchiveRetention, wanted.Retention, a.MaxRetention)
@@ -170,7 +165,7 @@ func observeArchive(conditions *duckv1.Conditions, condition *duckv1.Condition, 
 		conditions.Set(*condition, now)
 		return
 	}
-	if conditions.Get(ConditionArchiveReady) != nil {
-		*conditions = slices.DeleteFunc(slices.Clone(*conditions), func(c duckv1.Condition) bool { return c.Type == ConditionArchiveReady })
+	if conditions.Get(eventingv1.BrokerConditionArchiveReady) != nil {
+		*conditions = slices.DeleteFunc(slices.Clone(*conditions), func(c duckv1.Condition) bool { return c.Type == eventingv1.BrokerConditionArchiveReady })
 	}
 }

@@ -89,7 +89,7 @@ func TestArchive(t *testing.T) {
 		"large":    {configured("default", "a"), configMap("default", "a", "1h", "2Gi"), &eventing.Archive{Retention: time.Hour, MaxBytes: 2 << 30}, 0, "True ArchiveLimited", "archive-max-bytes 2Gi exceeds the operator's limit: the archives of the namespace have at most 1Gi."},
 		"no longer": {func(b *eventingv1.Broker) {
 			configured("default", "a")(b)
-			b.Status.Conditions = duckv1.Conditions{{Type: ConditionArchiveReady, Status: corev1.ConditionTrue}}
+			b.Status.Conditions = duckv1.Conditions{{Type: eventingv1.BrokerConditionArchiveReady, Status: corev1.ConditionTrue}}
 		}, configMap("default", "a", "0", "1Gi"), nil, 0, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,10 +99,10 @@ func TestArchive(t *testing.T) {
 				t.Errorf("kept %d times, archive (-want +got):\n%s", archives.kept, diff)
 			}
 			conditions := brief(status.Conditions)
-			if conditions["Ready"] != "True" || conditions[string(ConditionArchiveReady)] != test.condition {
+			if conditions["Ready"] != "True" || conditions[string(eventingv1.BrokerConditionArchiveReady)] != test.condition {
 				t.Errorf("conditions %v, want %q", conditions, test.condition)
 			}
-			if c := status.Conditions.Get(ConditionArchiveReady); c != nil && (!strings.HasPrefix(c.Message, test.message) || c.Severity != duckv1.ConditionSeverityWarning) {
+			if c := status.Conditions.Get(eventingv1.BrokerConditionArchiveReady); c != nil && (!strings.HasPrefix(c.Message, test.message) || c.Severity != duckv1.ConditionSeverityWarning) {
 				t.Errorf("condition %+v, want message %q", c, test.message)
 			}
 			f.status(t)
@@ -123,7 +123,7 @@ func TestArchiveUnavailable(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return result, brief(f.stored(t).Status.Conditions)[string(ConditionArchiveReady)]
+		return result, brief(f.stored(t).Status.Conditions)[string(eventingv1.BrokerConditionArchiveReady)]
 	}
 	failing := true
 	client.PrependReactor("get", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -162,7 +162,7 @@ func TestArchiveFirst(t *testing.T) {
 func TestArchiveDisabled(t *testing.T) {
 	f, _, _ := archiving(t, newBroker(configured("default", "a")), configMap("default", "a", "24h", "512Mi"))
 	f.Archiving.Archives = nil
-	if got := brief(f.status(t).Conditions); got[string(ConditionArchiveReady)] != "False ArchiveDisabled" || got["Ready"] != "True" || f.streams.set[streams.BrokerKey(key)].UID != "one" {
+	if got := brief(f.status(t).Conditions); got[string(eventingv1.BrokerConditionArchiveReady)] != "False ArchiveDisabled" || got["Ready"] != "True" || f.streams.set[streams.BrokerKey(key)].UID != "one" {
 		t.Errorf("conditions %v", got)
 	}
 	if err := f.Fixture.Client.EventingV1().Brokers(key.Namespace).Delete(t.Context(), key.Name, metav1.DeleteOptions{}); err != nil {

@@ -3,18 +3,22 @@ package eventrun
 import (
 	"context"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/fake"
@@ -26,6 +30,7 @@ var key = types.NamespacedName{Namespace: "shop", Name: "trigger-bill"}
 // dataPlane has one run at most.
 type dataPlane struct {
 	last     string
+	unserved bool
 	started  map[types.NamespacedName]eventing.Run
 	progress eventing.RunProgress
 }
@@ -36,6 +41,8 @@ func (d *dataPlane) Start(name types.NamespacedName, run eventing.Run) eventing.
 	d.started[name] = run
 	return d.progress
 }
+
+func (d *dataPlane) Serves(eventing.Key, types.UID) bool { return !d.unserved }
 
 func (d *dataPlane) Stop(name types.NamespacedName) { delete(d.started, name) }
 
@@ -63,8 +70,14 @@ func newFixture(t *testing.T) *fixture {
 			}},
 		},
 	}
-	f := &fixture{T: t, client: fake.NewClientset(trigger, run), runs: &dataPlane{last: "abc-9", started: map[types.NamespacedName]eventing.Run{}}, clock: clocktesting.NewFakePassiveClock(time.Now())}
-	f.Reconciler = &Reconciler{Client: f.client.EventingV1alpha1(), Runs: f.runs, Clock: f.clock}
+	return newFixtureOf(t, trigger, run)
+}
+
+// newFixtureOf returns the fixture of some objects.
+func newFixtureOf(t *testing.T, objects ...runtime.Object) *fixture {
+	t.Helper()
+	f := &fixture{T: t, client: fake.NewClientset(objects...), runs: &dataPlane{last: "abc-9", started: map[types.NamespacedName]eventing.Run{}}, clock: clocktesting.NewFakePassiveClock(time.Now())}
+	f.Reconciler = &Reconciler{Client: f.client.EventingV1alpha1(), Runs: f.runs, DeadLetters: true, Archives: true, Clock: f.clock}
 	return f
 }
 
@@ -80,7 +93,7 @@ func (f *fixture) reconcileAs(owns bool) {
 	f.Helper()
 	ctx, cancel := context.WithCancel(f.Context())
 	informers := externalversions.NewSharedInformerFactory(f.client, 0)
-	if _, err := f.Controller(informers); err != nil {
+	if _, err := f.Controller(informers, destination.New(ctx, destination.Options{Informers: informers, ClusterDomain: "cluster.local"})); err != nil {
 		f.Fatal(err)
 	}
 	informers.Start(ctx.Done())
@@ -170,7 +183,7 @@ func TestEnds(t *testing.T) {
 		t.Errorf("without dead letters: %+v", run.Status)
 	}
 	f = newFixture(t)
-	f.Runs = nil
+	f.Runs, f.DeadLetters, f.Archives = nil, false, false
 	run = f.reconcile()
 	if _, reason := succeeded(run); run.Status.Phase != eventingv1alpha1.EventRunFailed || reason != ReasonStoreDisabled {
 		t.Errorf("without a store: %+v", run.Status)
@@ -207,5 +220,35 @@ func TestStops(t *testing.T) {
 				t.Errorf("still started: %v", f.runs.started)
 			}
 		})
+	}
+}
+
+// TestDestination passes the address of the destination on, and stops the run while it has none.
+func TestDestination(t *testing.T) {
+	f := newFixture(t)
+	run := f.get()
+	run.Spec.Redrive.Destination = &duckv1.Destination{URI: "http://other.example.com/", CACerts: ptr.To("certificates")}
+	run.Status.StartTime, run.Status.Total, run.Status.Last = ptr.To(metav1.Now()), ptr.To[int64](3), "abc-9"
+	f.update(run)
+	f.reconcile()
+	if got := f.runs.started[key].Destination; got == nil || *got != (eventing.Endpoint{URL: "http://other.example.com/", CACerts: "certificates"}) {
+		t.Errorf("the destination is %+v", got)
+	}
+	run = f.get()
+	run.Spec.Redrive.Destination = &duckv1.Destination{Ref: &duckv1.KReference{APIVersion: "eventing.knative.dev/v1", Kind: "Broker", Namespace: "shop", Name: "none"}}
+	f.update(run)
+	run = f.reconcile()
+	if c := run.Status.Conditions.Get(eventingv1alpha1.EventRunConditionSucceeded); c.Reason != ReasonWaiting || !strings.Contains(c.Message, `The destination has no address: eventing.knative.dev/v1 Broker "shop/none" does not exist`) {
+		t.Errorf("without an address, the condition is %+v", c)
+	}
+	if len(f.runs.started) > 0 {
+		t.Error("the run continues without an address")
+	}
+}
+
+func (f *fixture) update(run *eventingv1alpha1.EventRun) {
+	f.Helper()
+	if _, err := f.client.EventingV1alpha1().EventRuns(key.Namespace).Update(f.Context(), run, metav1.UpdateOptions{}); err != nil {
+		f.Fatal(err)
 	}
 }

@@ -39,19 +39,11 @@ type Reconciler struct {
 	Clock    clock.PassiveClock
 }
 
-// triggersByBroker is the name of the index of Triggers by the namespace/name of their Broker.
-const triggersByBroker = "trigger-broker"
-
 // Controller returns the controller that runs r, and sets Triggers, Brokers, Accounts and Tracker. Call its Enqueue when the Health of a Trigger's deliveries changes. Run it
 // once the controller of Brokers is Primed: Triggers of streams that are not set yet would become not ready.
 func (r *Reconciler) Controller(informers eventinginformers.Interface, accounts senderaccount.Source, resolver *destination.Resolver) (*reconciler.Controller, error) {
 	triggers, brokers := informers.Triggers(), informers.Brokers()
-	err := reconciler.AddIndex(triggers.Informer(), triggersByBroker, func(obj any) ([]string, error) {
-		if trigger, ok := obj.(*eventingv1.Trigger); ok {
-			return []string{trigger.BrokerName().String()}, nil
-		}
-		return nil, nil
-	})
+	err := streams.IndexByBroker(triggers.Informer())
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +60,7 @@ func (r *Reconciler) Controller(informers eventinginformers.Interface, accounts 
 	}
 	index := triggers.Informer().GetIndexer()
 	err = controller.Watch(brokers.Informer(), func(obj metav1.Object) []types.NamespacedName {
-		triggers, err := reconciler.Indexed[*eventingv1.Trigger](index, triggersByBroker, obj.GetNamespace()+"/"+obj.GetName())
+		triggers, err := streams.TriggersOf(index, types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()})
 		if err != nil {
 			return nil
 		}

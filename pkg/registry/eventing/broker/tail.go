@@ -82,13 +82,9 @@ func (t *Tail) Get(ctx context.Context, name string, options runtime.Object) (ru
 	if !ok {
 		return nil, apierrors.NewInternalError(fmt.Errorf("options of the tail are a %T", options))
 	}
-	obj, err := t.Brokers.Get(ctx, name, &metav1.GetOptions{})
+	broker, err := registry.GetAs[*eventingv1.Broker](ctx, t.Brokers, name, &metav1.GetOptions{})
 	if err != nil {
 		return nil, err
-	}
-	broker, ok := obj.(*eventingv1.Broker)
-	if !ok {
-		return nil, apierrors.NewInternalError(fmt.Errorf("the Broker is a %T", obj))
 	}
 	key := eventing.Key{Kind: eventing.Broker, Namespace: request.NamespaceValue(ctx), Name: name}
 	if asked.Data && !t.mayReadData(ctx, key) {

@@ -2,129 +2,17 @@ package eventrun
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"strings"
-	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/registry/rest"
-	"k8s.io/utils/ptr"
 
 	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 )
-
-const (
-	// MaxInProgress bounds the EventRuns of a namespace that are in progress. Replicas that create some at the same moment may exceed it.
-	MaxInProgress = 10
-	// retrySeconds is the value of Retry-After beyond MaxInProgress.
-	retrySeconds = 10
-)
-
-// Store stores EventRuns.
-type Store interface {
-	rest.Getter
-	rest.Lister
-	rest.GracefulDeleter
-	Create(ctx context.Context, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error)
-}
-
-// Runs creates EventRuns: at most one for each target, and MaxInProgress in progress for each namespace.
-type Runs struct {
-	store Store
-	// mu is held while an EventRun is created.
-	mu sync.Mutex
-}
-
-// NewRuns returns the Runs that store EventRuns in a store.
-func NewRuns(store Store) *Runs { return &Runs{store: store} }
-
-// NameOf returns the name of the EventRun of a target: the name makes two at the same time impossible.
-func NameOf(target eventingv1alpha1.EventRunTarget) string {
-	name := strings.ToLower(target.Kind) + "-" + target.Name
-	if len(name) <= validation.DNS1123SubdomainMaxLength {
-		return name
-	}
-	const hashBytes = 8
-	sum := sha256.Sum256([]byte(name))
-	return strings.TrimRight(name[:validation.DNS1123SubdomainMaxLength-2*hashBytes-1], "-.") + "-" + hex.EncodeToString(sum[:hashBytes])
-}
-
-// inProgress returns the error of a request while another EventRun of the target is in progress.
-func inProgress(run *eventingv1alpha1.EventRun, resource schema.GroupResource) error {
-	return apierrors.NewConflict(resource, run.Spec.Target.Name,
-		fmt.Errorf("EventRun '%s' of the %s is in progress; wait until it ends, or delete it to cancel it", run.Name, run.Spec.Target.Kind))
-}
-
-// create stores an EventRun, in place of one that has ended or belongs to an earlier target of the same name. resource names the kind of the target
-// in errors.
-func (r *Runs) create(ctx context.Context, run *eventingv1alpha1.EventRun, resource schema.GroupResource, options *metav1.CreateOptions) (runtime.Object, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	before, err := r.store.Get(ctx, run.Name, &metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		before = nil
-	case err != nil:
-		return nil, err
-	default:
-		before, ok := before.(*eventingv1alpha1.EventRun)
-		if !ok || !before.Ended() && metav1.IsControlledBy(before, &metav1.ObjectMeta{UID: run.OwnerReferences[0].UID}) {
-			return nil, inProgress(run, resource)
-		}
-	}
-	if err := r.checkQuota(ctx, run); err != nil {
-		return nil, err
-	}
-	if before != nil {
-		if len(options.DryRun) > 0 {
-			return run, nil
-		}
-		uid := before.(metav1.Object).GetUID()
-		_, gone, err := r.store.Delete(ctx, run.Name, rest.ValidateAllObjectFunc, &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return nil, err
-		}
-		if err == nil && !gone {
-			return nil, apierrors.NewConflict(resource, run.Spec.Target.Name, fmt.Errorf("EventRun '%s' is being deleted, and waits for its finalizers", run.Name))
-		}
-	}
-	created, err := r.store.Create(ctx, run, rest.ValidateAllObjectFunc, options)
-	if apierrors.IsAlreadyExists(err) {
-		return nil, inProgress(run, resource)
-	}
-	return created, err
-}
-
-// checkQuota returns an error if the namespace has too many EventRuns in progress.
-func (r *Runs) checkQuota(ctx context.Context, run *eventingv1alpha1.EventRun) error {
-	obj, err := r.store.List(ctx, nil)
-	if err != nil {
-		return err
-	}
-	list, ok := obj.(*eventingv1alpha1.EventRunList)
-	if !ok {
-		return apierrors.NewInternalError(fmt.Errorf("the list of EventRuns is a %T", obj))
-	}
-	n := 0
-	for i := range list.Items {
-		if other := &list.Items[i]; other.Name != run.Name && !other.Ended() {
-			n++
-		}
-	}
-	if n >= MaxInProgress {
-		return apierrors.NewTooManyRequests(fmt.Sprintf(
-			"namespace '%s' has %d EventRuns in progress, and may have at most %d; wait until one ends, or delete one to cancel it", run.Namespace, n, MaxInProgress), retrySeconds)
-	}
-	return nil
-}
 
 // Targets are the Triggers or the Subscriptions.
 type Targets struct {
@@ -136,9 +24,8 @@ type Targets struct {
 
 // redriveREST is the subresource redrive.
 type redriveREST struct {
-	rest.TableConvertor
+	subresource
 	targets Targets
-	runs    *Runs
 }
 
 var (
@@ -150,44 +37,28 @@ var (
 
 // NewRedrive returns the subresource redrive of a kind.
 func NewRedrive(targets Targets, runs *Runs) rest.Storage {
-	all := append([]registry.Column[*eventingv1alpha1.EventRun]{registry.NameColumn[*eventingv1alpha1.EventRun]()}, columns()...)
-	return &redriveREST{TableConvertor: registry.NewTableConvertor(all...), targets: targets, runs: runs}
+	return &redriveREST{subresource: newSubresource(runs), targets: targets}
 }
 
 // New returns an empty request.
 func (*redriveREST) New() runtime.Object { return &eventingv1alpha1.Redrive{} }
-
-// Destroy does nothing: the resources of the targets and of EventRuns own the stores.
-func (*redriveREST) Destroy() {}
 
 // GroupVersionKind returns the kind of requests, which is of another version than the resource.
 func (*redriveREST) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind {
 	return eventingv1alpha1.SchemeGroupVersion.WithKind("Redrive")
 }
 
-// ProducesMIMETypes returns no further media types.
-func (*redriveREST) ProducesMIMETypes(string) []string { return nil }
-
-// ProducesObject returns the object of responses.
-func (*redriveREST) ProducesObject(string) any { return eventingv1alpha1.EventRun{} }
-
 // Create creates the EventRun that delivers the dead letters of a target again.
 func (r *redriveREST) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
-	asked, ok := obj.(*eventingv1alpha1.Redrive)
-	if !ok {
-		return nil, apierrors.NewInternalError(fmt.Errorf("the object of the redrive is a %T", obj))
-	}
-	if asked.Name != "" && asked.Name != name {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("metadata.name must be empty or '%s', the name of the %s", name, r.targets.Kind.Kind))
-	}
-	stored, err := r.targets.Objects.Get(ctx, name, &metav1.GetOptions{})
+	asked, err := registry.BodyAs[*eventingv1alpha1.Redrive](obj, r.targets.Kind.Kind, name)
 	if err != nil {
 		return nil, err
 	}
-	object, ok := stored.(metav1.Object)
-	if !ok {
-		return nil, apierrors.NewInternalError(fmt.Errorf("the %s is a %T", r.targets.Kind.Kind, stored))
+	target, err := registry.GetAs[registry.Object](ctx, r.targets.Objects, name, &metav1.GetOptions{})
+	if err != nil {
+		return nil, err
 	}
+	asked.Destination.SetDefaults(target.GetNamespace())
 	if errs := eventingv1alpha1.ValidateRedrive(asked); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(eventingv1alpha1.SchemeGroupVersion.WithKind("Redrive").GroupKind(), name, errs)
 	}
@@ -196,18 +67,10 @@ func (r *redriveREST) Create(ctx context.Context, name string, obj runtime.Objec
 			return nil, err
 		}
 	}
-	if object.GetDeletionTimestamp() != nil {
+	if target.GetDeletionTimestamp() != nil {
 		return nil, apierrors.NewConflict(r.targets.Resource, name, errors.New("the object is being deleted, with its dead letters"))
 	}
-	target := eventingv1alpha1.EventRunTarget{Kind: r.targets.Kind.Kind, Name: object.GetName()}
-	run := &eventingv1alpha1.EventRun{
-		ObjectMeta: metav1.ObjectMeta{
-			Namespace: object.GetNamespace(), Name: NameOf(target),
-			OwnerReferences: []metav1.OwnerReference{{
-				APIVersion: r.targets.Kind.GroupVersion().String(), Kind: target.Kind, Name: target.Name, UID: object.GetUID(), Controller: ptr.To(true),
-			}},
-		},
-		Spec: eventingv1alpha1.EventRunSpec{Target: target, Redrive: &eventingv1alpha1.EventRunRedrive{Selector: asked.Selector, Rate: asked.Rate}},
-	}
+	run := newRun(r.targets.Kind, target)
+	run.Spec.Redrive = &eventingv1alpha1.EventRunRedrive{Selector: asked.Selector, Rate: asked.Rate, Destination: asked.Destination}
 	return r.runs.create(ctx, run, r.targets.Resource, options)
 }

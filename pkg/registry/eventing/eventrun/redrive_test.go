@@ -27,7 +27,7 @@ import (
 type triggers struct{}
 
 func (triggers) Get(_ context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
-	trigger := &eventingv1.Trigger{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}}
+	trigger := &eventingv1.Trigger{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name)}, Spec: eventingv1.TriggerSpec{Broker: "orders"}}
 	switch name {
 	case "none":
 		return nil, apierrors.NewNotFound(eventingv1.Resource("triggers"), name)
@@ -94,9 +94,14 @@ func (m *memory) Delete(_ context.Context, name string, _ rest.ValidateObjectFun
 
 func newTest() (*memory, *redriveREST) {
 	store := &memory{runs: map[string]*eventingv1alpha1.EventRun{}}
-	return store, NewRedrive(Targets{
+	return store, newTriggerRedrive(NewRuns(store))
+}
+
+// newTriggerRedrive returns the subresource redrive of Triggers.
+func newTriggerRedrive(runs *Runs) *redriveREST {
+	return NewRedrive(Targets{
 		Kind: eventingv1.SchemeGroupVersion.WithKind("Trigger"), Resource: eventingv1.Resource("triggers"), Objects: triggers{},
-	}, NewRuns(store)).(*redriveREST)
+	}, runs).(*redriveREST)
 }
 
 func redrive(t *testing.T, r *redriveREST, name string, asked *eventingv1alpha1.Redrive, dryRun ...string) (*eventingv1alpha1.EventRun, error) {
@@ -183,7 +188,7 @@ func TestBadRedrives(t *testing.T) {
 		"other name":      {"bill", eventingv1alpha1.Redrive{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, http.StatusBadRequest, "metadata.name must be empty or 'bill'"},
 		"rate 0":          {"bill", eventingv1alpha1.Redrive{Rate: ptr.To[int32](0)}, http.StatusUnprocessableEntity, "rate: Invalid value: 0: must be between 1 and 100000 events per second"},
 		"rate":            {"bill", eventingv1alpha1.Redrive{Rate: ptr.To[int32](-1)}, http.StatusUnprocessableEntity, "rate: Invalid value: -1"},
-		"destination":     {"bill", eventingv1alpha1.Redrive{Destination: &duckv1.Destination{URI: "http://x/"}}, http.StatusUnprocessableEntity, "destination: Forbidden: is not supported"},
+		"destination":     {"bill", eventingv1alpha1.Redrive{Destination: &duckv1.Destination{URI: "/x"}}, http.StatusUnprocessableEntity, "destination.uri"},
 		"empty selector":  {"bill", eventingv1alpha1.Redrive{Selector: &eventingv1alpha1.EventSelector{}}, http.StatusUnprocessableEntity, "selector: Required value: must have at least one of `id`, `source`, `type` and `filters`"},
 		"filter":          {"bill", eventingv1alpha1.Redrive{Selector: &eventingv1alpha1.EventSelector{Filters: []eventingv1.SubscriptionsAPIFilter{{CESQL: "("}}}}, http.StatusUnprocessableEntity, "selector.filters[0].cesql"},
 		"filter without dialect": {

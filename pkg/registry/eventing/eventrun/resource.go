@@ -1,5 +1,5 @@
-// Package eventrun implements the API resource eventruns.eventing.knative.dev, and the subresource redrive of Triggers and Subscriptions, which
-// alone creates its objects.
+// Package eventrun implements the API resource eventruns.eventing.knative.dev, and the subresources redrive of Triggers and Subscriptions and
+// replay of Brokers, which alone create its objects.
 package eventrun
 
 import (
@@ -48,7 +48,8 @@ func resource(controllers identity.Controllers) *registry.Resource[*eventingv1al
 		Common:       func(r *eventingv1alpha1.EventRun) *duckv1.Status { return &r.Status.Status },
 		Controllers:  controllers,
 		AllowCreate: func(_ context.Context, r *eventingv1alpha1.EventRun) error {
-			return apierrors.NewForbidden(eventingv1alpha1.Resource("eventruns"), r.Name, errors.New("EventRuns are created by a POST to the subresource redrive of a Trigger or Subscription only"))
+			return apierrors.NewForbidden(eventingv1alpha1.Resource("eventruns"), r.Name,
+				errors.New("EventRuns are created by a POST to the subresource redrive of a Trigger or Subscription, or replay of a Broker, only"))
 		},
 		Validate: func(_ context.Context, r *eventingv1alpha1.EventRun) field.ErrorList {
 			return eventingv1alpha1.ValidateEventRun(r)
@@ -64,7 +65,10 @@ func resource(controllers identity.Controllers) *registry.Resource[*eventingv1al
 func columns() []registry.Column[*eventingv1alpha1.EventRun] {
 	type run = *eventingv1alpha1.EventRun
 	progress := func(r run) any {
-		if r.Status.Total == nil {
+		switch {
+		case r.Spec.Replay != nil:
+			return fmt.Sprint(r.Status.Queued)
+		case r.Status.Total == nil:
 			return nil
 		}
 		return fmt.Sprintf("%d/%d", r.Status.Queued, *r.Status.Total)
@@ -78,7 +82,7 @@ func columns() []registry.Column[*eventingv1alpha1.EventRun] {
 	return []registry.Column[run]{
 		{Name: "Target", Type: "string", Description: "The object that gets the events.", Value: func(r run) any { return r.Spec.Target.Kind + "/" + r.Spec.Target.Name }},
 		{Name: "Phase", Type: "string", Description: "Pending, Running, Succeeded or Failed.", Value: func(r run) any { return string(r.Status.Phase) }},
-		{Name: "Progress", Type: "string", Description: "The number of events that are queued for delivery, of all that were selected.", Value: progress},
+		{Name: "Progress", Type: "string", Description: "The number of events that are queued for delivery, of all that were selected if they were counted.", Value: progress},
 		{Name: "Failed", Type: "integer", Description: "The number of events that cannot be delivered again.", Value: func(r run) any { return r.Status.Failed }},
 		registry.AgeColumn[run](),
 		{Name: "Message", Type: "string", Wide: true, Description: "Why events wait, or why the EventRun failed.", Value: reason},

@@ -78,20 +78,13 @@ func (*matchREST) Destroy() {}
 
 // Create answers whether an event passes the filters of a Trigger. Nothing is created.
 func (m *matchREST) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
-	match, ok := obj.(*eventingv1.TriggerMatch)
-	if !ok {
-		return nil, apierrors.NewInternalError(fmt.Errorf("the object of the match is a %T", obj))
-	}
-	if match.Name != "" && match.Name != name {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("metadata.name must be empty or '%s', the name of the Trigger", name))
-	}
-	stored, err := m.triggers.Get(ctx, name, &metav1.GetOptions{})
+	match, err := registry.BodyAs[*eventingv1.TriggerMatch](obj, "Trigger", name)
 	if err != nil {
 		return nil, err
 	}
-	trigger, ok := stored.(*eventingv1.Trigger)
-	if !ok {
-		return nil, apierrors.NewInternalError(fmt.Errorf("the Trigger is a %T", stored))
+	trigger, err := registry.GetAs[*eventingv1.Trigger](ctx, m.triggers, name, &metav1.GetOptions{})
+	if err != nil {
+		return nil, err
 	}
 	if validate != nil {
 		if err := validate(ctx, obj); err != nil {

@@ -3,7 +3,6 @@ package revision
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -67,13 +66,9 @@ func (*explainREST) Destroy() {}
 
 // Get explains the scale of a Revision.
 func (e *explainREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
-	obj, err := e.revisions.Get(ctx, name, options)
+	revision, err := registry.GetAs[*servingv1.Revision](ctx, e.revisions, name, options)
 	if err != nil {
 		return nil, err
-	}
-	revision, ok := obj.(*servingv1.Revision)
-	if !ok {
-		return nil, apierrors.NewInternalError(fmt.Errorf("the Revision is a %T", obj))
 	}
 	explainer := e.explainer.Load()
 	if explainer == nil {

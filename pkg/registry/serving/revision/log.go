@@ -18,6 +18,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisionlog"
 )
 
@@ -69,13 +70,9 @@ func (l *logREST) Get(ctx context.Context, name string, options runtime.Object) 
 	if !ok {
 		return nil, apierrors.NewInternalError(fmt.Errorf("options of the log are a %T", options))
 	}
-	obj, err := l.revisions.Get(ctx, name, &metav1.GetOptions{})
+	revision, err := registry.GetAs[*servingv1.Revision](ctx, l.revisions, name, &metav1.GetOptions{})
 	if err != nil {
 		return nil, err
-	}
-	revision, ok := obj.(*servingv1.Revision)
-	if !ok {
-		return nil, apierrors.NewInternalError(fmt.Errorf("the Revision is a %T", obj))
 	}
 	if asked.Container != "" && !hasContainer(revision, asked.Container) {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("parameter 'container' must be one of %q, not '%s'", containersOf(revision), asked.Container))
