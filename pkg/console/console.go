@@ -116,7 +116,9 @@ func (c *Console) Handler() http.Handler {
 	}
 	pages.Handle("GET /static/", http.StripPrefix("/static/", http.FileServerFS(files)))
 	pages.HandleFunc("GET /{$}", c.start)
-	pages.HandleFunc("POST /namespaces/{namespace}/deadletters/{name}/delete", c.deleteDeadLetter)
+	for pattern, act := range c.actions() {
+		pages.Handle("POST "+pattern, c.handle(act))
+	}
 	for pattern, page := range c.pages() {
 		pages.Handle("GET "+pattern, c.show(page))
 		pages.Handle("GET /live"+pattern, c.updates(page))

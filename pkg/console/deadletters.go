@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -18,6 +19,8 @@ type deadLettersPage struct {
 	// Type and ID select dead letters by the attributes of their events. Empty selects all.
 	Type, ID string
 	Letters  []eventingv1alpha1.DeadLetter
+	// Consumers are the Triggers and Subscriptions of these dead letters, such as "Trigger billing".
+	Consumers []string
 	// Next is the query of the next part; empty for the last one.
 	Next string
 }
@@ -32,6 +35,11 @@ func (c *Console) deadLetters(ctx context.Context, r *http.Request) (any, error)
 		return nil, err
 	}
 	p.Letters = list.Items
+	for i := range p.Letters {
+		p.Consumers = append(p.Consumers, inspect.Consumer(&p.Letters[i]))
+	}
+	slices.Sort(p.Consumers)
+	p.Consumers = slices.Compact(p.Consumers)
 	if list.Continue != "" {
 		p.Next = "?" + url.Values{"type": {p.Type}, "id": {p.ID}, "continue": {list.Continue}}.Encode()
 	}
@@ -55,11 +63,7 @@ func (c *Console) deadLetter(ctx context.Context, r *http.Request) (any, error) 
 }
 
 // deleteDeadLetter deletes a dead letter, and shows the others.
-func (c *Console) deleteDeadLetter(w http.ResponseWriter, r *http.Request) {
+func (c *Console) deleteDeadLetter(ctx context.Context, r *http.Request) (string, error) {
 	namespace := r.PathValue("namespace")
-	if err := inspect.DeleteDeadLetter(r.Context(), c.knative, namespace, r.PathValue("name")); err != nil {
-		http.Error(w, explain(err), statusOf(err))
-		return
-	}
-	http.Redirect(w, r, "/namespaces/"+url.PathEscape(namespace)+"/deadletters", http.StatusSeeOther)
+	return "/namespaces/" + url.PathEscape(namespace) + "/deadletters", inspect.DeleteDeadLetter(ctx, c.knative, namespace, r.PathValue("name"))
 }

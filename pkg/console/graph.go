@@ -25,7 +25,7 @@ func (c *Console) graph(ctx context.Context, r *http.Request) (any, error) {
 		return nil, err
 	}
 	p := &graphPage{Namespace: namespace, Trees: g.Trees(namespace, false), Incomplete: g.Incomplete}
-	rates, missing := c.samples.rates(ctx, c.read)
+	rates, missing := c.samples.rates(ctx, namespace, c.read)
 	if missing != "" {
 		p.Incomplete = append(p.Incomplete, missing)
 	}
@@ -42,9 +42,14 @@ func measure(n *inspect.Node, rates *inspect.Interval) {
 	if o := n.Object; o != nil {
 		switch o.Kind {
 		case "Broker", "Channel", "Trigger", "Subscription":
-			n.Text += " · " + rates.Events(o.Kind, o.Namespace, o.Name).String()
+			if rates.From.HasEvents() && rates.To.HasEvents() {
+				n.Text += " · " + rates.Events(o.Kind, o.Namespace, o.Name).String()
+			}
 		case "Service":
 			load := rates.Requests(o.Namespace, o.Name)
+			if load.RequestsPerSecond == nil {
+				break
+			}
 			n.Text += " · " + inspect.Number(*load.RequestsPerSecond) + " requests/s"
 			if *load.FailuresPerSecond > 0 {
 				n.Text += ", " + inspect.Number(*load.FailuresPerSecond) + " failures/s"
@@ -58,15 +63,17 @@ func measure(n *inspect.Node, rates *inspect.Interval) {
 	}
 }
 
-// read reads the metrics of the server. missing is why there are none.
-func (c *Console) read(ctx context.Context) (sample *inspect.Sample, missing string) {
-	sample, err := inspect.Metrics(ctx, c.knative, time.Now)
-	missing, err = inspect.Missing(sample, err)
-	switch {
-	case err != nil:
-		return nil, "rates: " + explain(err)
-	case missing != "":
-		return nil, "rates: " + missing
+// read reads the metrics of a namespace. missing is why some are missing; without any, there is no sample.
+func (c *Console) read(ctx context.Context, namespace string) (sample *inspect.Sample, missing string) {
+	sample = inspect.NewSample(time.Now())
+	services, events := sample.ReadServices(ctx, c.knative, namespace), sample.ReadEvents(ctx, c.knative, namespace)
+	for _, err := range []error{services, events} {
+		if err != nil {
+			missing = "rates: " + explain(err)
+		}
 	}
-	return sample, ""
+	if services != nil && events != nil {
+		return nil, missing
+	}
+	return sample, missing
 }

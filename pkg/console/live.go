@@ -49,6 +49,11 @@ var (
 		},
 		servingKinds[0],
 	}
+	runKinds = []watched{
+		func(ctx context.Context, c versioned.Interface, namespace string, o metav1.ListOptions) (watch.Interface, error) {
+			return c.EventingV1alpha1().EventRuns(namespace).Watch(ctx, o)
+		},
+	}
 )
 
 // updates returns the handler that sends the content of a page as an event whenever its objects change (WHATWG HTML, 9.2 Server-sent

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/inspect"
 )
 
@@ -42,7 +43,22 @@ func (c *Console) pages() map[string]*page {
 		"/namespaces/{namespace}/deadletters":            {Title: "Dead letters", Template: "deadletters", load: c.deadLetters},
 		"/namespaces/{namespace}/deadletters/{name}":     {Title: "Dead letter", Template: "deadletter", load: c.deadLetter},
 		"/namespaces/{namespace}/events":                 {Title: "Find an event", Template: "events", load: c.events},
+		"/namespaces/{namespace}/runs":                   {Title: "Redrives and replays", Template: "runs", load: c.runs, watches: runKinds},
+		"/namespaces/{namespace}/replay":                 {Title: "Replay archived events", Template: "replay", load: c.archives},
 		"/namespaces/{namespace}/revisions/{name}/scale": {Title: "Scale", Template: "scale", load: c.scale, watches: servingKinds},
+	}
+}
+
+// action does what a form asks for, and returns the path of the page to show next.
+type action func(ctx context.Context, r *http.Request) (next string, err error)
+
+// actions returns the actions by the pattern of the paths of their forms.
+func (c *Console) actions() map[string]action {
+	return map[string]action{
+		"/namespaces/{namespace}/deadletters/{name}/delete": c.deleteDeadLetter,
+		"/namespaces/{namespace}/redrive":                   c.redrive,
+		"/namespaces/{namespace}/replay":                    c.replay,
+		"/namespaces/{namespace}/runs/{name}/delete":        c.deleteRun,
 	}
 }
 
@@ -73,7 +89,7 @@ type link struct {
 // links returns the navigation of a namespace.
 func links(namespace, current string) []link {
 	base := "/namespaces/" + url.PathEscape(namespace)
-	all := []link{{Title: "Event flow", Path: base}, {Title: "Services", Path: base + "/services"}, {Title: "Find an event", Path: base + "/events"}, {Title: "Dead letters", Path: base + "/deadletters"}}
+	all := []link{{Title: "Event flow", Path: base}, {Title: "Services", Path: base + "/services"}, {Title: "Find an event", Path: base + "/events"}, {Title: "Dead letters", Path: base + "/deadletters"}, {Title: "Redrives and replays", Path: base + "/runs"}}
 	for i := range all {
 		all[i].Current = all[i].Path == current
 	}
@@ -89,6 +105,10 @@ var functions = template.FuncMap{
 	"lower":    strings.ToLower,
 	"duration": inspect.Milliseconds,
 	"failure":  inspect.Failure,
+	"consumer": inspect.Consumer,
+	"source":   func(run eventingv1alpha1.EventRun) string { return source(&run) },
+	"queued":   func(run eventingv1alpha1.EventRun) string { return inspect.Queued(&run) },
+	"message":  func(run eventingv1alpha1.EventRun) string { return inspect.RunMessage(&run) },
 	"decimal":  func(q resource.Quantity) string { return inspect.Decimal(&q) },
 }
 
@@ -105,36 +125,68 @@ func (c *Console) start(w http.ResponseWriter, r *http.Request) {
 func (c *Console) show(p *page) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		content, status := c.render(r.Context(), p, r)
-		v := view{
-			Title: p.Title, Namespace: r.PathValue("namespace"), Namespaces: c.namespaces(r.Context()), Path: r.URL.RequestURI(),
-			Live: len(p.watches) > 0, Logs: p.Template == "service" && status == http.StatusOK, Content: content, Links: links(r.PathValue("namespace"), r.URL.EscapedPath()),
-		}
-		if name := r.PathValue("name"); name != "" {
-			v.Title += " " + name
-		}
-		var out bytes.Buffer
-		if err := c.templates.ExecuteTemplate(&out, "layout.html", v); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
+		title := inspect.Join(" ", p.Title, r.PathValue("name"))
+		c.write(w, r, &view{Title: title, Live: len(p.watches) > 0, Logs: p.Template == "service" && status == http.StatusOK, Content: content}, status)
+	})
+}
+
+// handle returns the handler of a form.
+func (c *Console) handle(act action) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := r.ParseForm(); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		w.WriteHeader(status)
-		w.Write(out.Bytes()) //nolint:errcheck // the browser has closed the connection
+		next, err := act(r.Context(), r)
+		if err == nil {
+			http.Redirect(w, r, next, http.StatusSeeOther)
+			return
+		}
+		content, status := c.problem(err)
+		c.write(w, r, &view{Title: "Refused", Content: content}, status)
 	})
+}
+
+// write responds with the layout around the content of a view. It sets the fields that all pages of a namespace have.
+func (c *Console) write(w http.ResponseWriter, r *http.Request, v *view, status int) {
+	v.Namespace, v.Namespaces, v.Path = r.PathValue("namespace"), c.namespaces(r.Context()), r.URL.RequestURI()
+	v.Links = links(v.Namespace, r.URL.EscapedPath())
+	var out bytes.Buffer
+	if err := c.templates.ExecuteTemplate(&out, "layout.html", v); err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	w.Write(out.Bytes()) //nolint:errcheck // the browser has closed the connection
 }
 
 // render returns the content of a page, with the status of its response.
 func (c *Console) render(ctx context.Context, p *page, r *http.Request) (template.HTML, int) {
 	data, err := p.load(ctx, r)
-	name, status := p.Template, http.StatusOK
 	if err != nil {
-		name, data, status = "problem", explain(err), statusOf(err)
+		return c.problem(err)
 	}
+	content, err := c.execute(p.Template, data)
+	if err != nil {
+		return content, http.StatusInternalServerError
+	}
+	return content, http.StatusOK
+}
+
+// problem returns the content about an error of the API, with the status of its response.
+func (c *Console) problem(err error) (template.HTML, int) {
+	content, _ := c.execute("problem", explain(err))
+	return content, statusOf(err)
+}
+
+// execute returns the output of a template, or the error of the template as text.
+func (c *Console) execute(name string, data any) (template.HTML, error) {
 	var out bytes.Buffer
 	if err := c.templates.ExecuteTemplate(&out, name+".html", data); err != nil {
-		return template.HTML(template.HTMLEscapeString(err.Error())), http.StatusInternalServerError
+		return template.HTML(template.HTMLEscapeString(err.Error())), err
 	}
-	return template.HTML(out.String()), status //nolint:gosec // the template has escaped it
+	return template.HTML(out.String()), nil //nolint:gosec // the template has escaped it
 }
 
 // namespaces returns the namespaces that the user may list, sorted; none without that right.

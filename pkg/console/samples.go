@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -15,30 +16,41 @@ const (
 	maxInterval = 5 * sampleInterval
 )
 
-// samples are the latest two samples of the metrics, which all pages share.
+// samples are the latest two samples of the metrics of each namespace, which all pages share.
 type samples struct {
 	// mu guards the fields below, and is held while the metrics are read: many pages read them once.
-	mu        sync.Mutex
+	mu         sync.Mutex
+	namespaces map[string]*sampled
+}
+
+// sampled are the samples of a namespace. missing is why there is none.
+type sampled struct {
 	old, last *inspect.Sample
 	at        time.Time
 	missing   string
 }
 
-// rates returns the present rates, which are nil before the second sample. missing is why there are none.
-func (s *samples) rates(ctx context.Context, read func(context.Context) (*inspect.Sample, string)) (rates *inspect.Interval, missing string) {
+// rates returns the present rates of a namespace, which are nil before the second sample. missing is why there are none.
+func (s *samples) rates(ctx context.Context, namespace string, read func(ctx context.Context, namespace string) (*inspect.Sample, string)) (rates *inspect.Interval, missing string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if age := now.Sub(s.at); age >= sampleInterval {
-		s.old = s.last
-		if age > maxInterval {
-			s.old = nil
+	maps.DeleteFunc(s.namespaces, func(_ string, of *sampled) bool { return now.Sub(of.at) > maxInterval })
+	of := s.namespaces[namespace]
+	if of == nil {
+		of = &sampled{}
+		if s.namespaces == nil {
+			s.namespaces = map[string]*sampled{}
 		}
-		s.last, s.missing = read(ctx)
-		s.at = now
+		s.namespaces[namespace] = of
 	}
-	if s.old == nil || s.last == nil {
-		return nil, s.missing
+	if now.Sub(of.at) >= sampleInterval {
+		of.old = of.last
+		of.last, of.missing = read(ctx, namespace)
+		of.at = now
 	}
-	return &inspect.Interval{From: s.old, To: s.last}, ""
+	if of.old == nil || of.last == nil {
+		return nil, of.missing
+	}
+	return &inspect.Interval{From: of.old, To: of.last}, of.missing
 }

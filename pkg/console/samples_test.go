@@ -13,7 +13,7 @@ import (
 func TestSamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads, missing := 0, ""
-		read := func(context.Context) (*inspect.Sample, string) {
+		read := func(context.Context, string) (*inspect.Sample, string) {
 			reads++
 			if missing != "" {
 				return nil, missing
@@ -24,7 +24,7 @@ func TestSamples(t *testing.T) {
 		expect := func(what string, wait time.Duration, wantReads int, wantRates bool, wantMissing string) {
 			t.Helper()
 			time.Sleep(wait) //nolint:forbidigo // the time of synctest
-			if rates, why := s.rates(t.Context(), read); reads != wantReads || (rates != nil) != wantRates || why != wantMissing {
+			if rates, why := s.rates(t.Context(), "shop", read); reads != wantReads || (rates != nil) != wantRates || why != wantMissing {
 				t.Errorf("%s: %d reads, rates %v, missing %q", what, reads, rates != nil, why)
 			}
 		}
@@ -35,5 +35,12 @@ func TestSamples(t *testing.T) {
 		expect("after a pause", time.Minute, 3, false, "")
 		missing = "forbidden"
 		expect("forbidden", sampleInterval, 4, false, "forbidden")
+		if rates, _ := s.rates(t.Context(), "other", read); reads != 5 || rates != nil {
+			t.Errorf("another namespace has rates after %d reads", reads)
+		}
+		time.Sleep(time.Minute) //nolint:forbidigo // the time of synctest
+		if s.rates(t.Context(), "other", read); len(s.namespaces) != 1 {
+			t.Errorf("%d namespaces are kept", len(s.namespaces))
+		}
 	})
 }

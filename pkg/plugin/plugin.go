@@ -58,6 +58,6 @@ func newCommand(e *environment) *cobra.Command {
 	root.SetErr(e.Err)
 	e.addFlags(root)
 	root.AddCommand(newTraceCommand(e), newExplainCommand(e), newLogsCommand(e), newTopCommand(e), newGraphCommand(e), newConsoleCommand(e),
-		newTailCommand(e), newDeadLettersCommand(e), newRedriveCommand(e), newMatchCommand(e))
+		newTailCommand(e), newDeadLettersCommand(e), newRedriveCommand(e), newReplayCommand(e), newMatchCommand(e))
 	return root
 }

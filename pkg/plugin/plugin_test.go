@@ -37,6 +37,10 @@ func TestBadArguments(t *testing.T) {
 		"deadletters a -l a=b":                    "a dead letter is selected by NAME or by selectors, not by both",
 		"redrive broker/orders":                   "unknown type 'broker'; valid types are trigger, subscription",
 		"redrive billing --rate 0":                "--rate must be at least 1, not 0",
+		"replay trigger/billing":                  "unknown type 'trigger'; valid types are broker",
+		"replay orders --rate 0":                  "--rate must be at least 1, not 0",
+		"replay orders --from yesterday":          "--from must be a time such as 2026-01-02T15:04:05Z, or a duration such as 2h, not 'yesterday'",
+		"replay orders --to -2h":                  "--to must be a time",
 		"tail orders -o yaml":                     "unknown output format 'yaml'; valid formats are json, wide",
 		"graph extra":                             `unknown command "extra"`,
 	} {

@@ -14,9 +14,29 @@ function replace(html) {
   if (key) content.querySelector(key)?.focus({preventScroll: true});
 }
 
+// A click needs the same element at its start and its end, so new content waits while a button is pressed.
+let pressed = false;
+let waiting = null;
+
+function show(html) {
+  if (pressed) waiting = html;
+  else replace(html);
+}
+
+// release comes before the click, so the content is shown after it.
+function release() {
+  setTimeout(() => {
+    pressed = false;
+    if (waiting !== null) replace(waiting);
+    waiting = null;
+  });
+}
+
 if (main && window.EventSource) {
+  addEventListener('pointerdown', (event) => { pressed = event.button === 0; });
+  for (const end of ['pointerup', 'pointercancel', 'blur']) addEventListener(end, release);
   const updates = new EventSource(main.dataset.live);
-  updates.addEventListener('content', (event) => replace(event.data));
+  updates.addEventListener('content', (event) => show(event.data));
   updates.onopen = () => { state.textContent = 'Live: changes are shown at once.'; };
   updates.onerror = () => { state.textContent = 'Not connected: this page may be out of date.'; };
 }
