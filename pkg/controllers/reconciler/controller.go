@@ -38,7 +38,11 @@ type Request struct {
 
 // NewRequest returns a request whose status updates are not deferred.
 func NewRequest(key types.NamespacedName, writes bool) Request {
-	return Request{Key: key, Writes: writes, Status: &StatusWriter{writes: writes}}
+	return newRequest(key, writes, newOwnWrites())
+}
+
+func newRequest(key types.NamespacedName, writes bool, own *ownWrites) Request {
+	return Request{Key: key, Writes: writes, Status: &StatusWriter{writes: writes, own: own}}
 }
 
 // Result determines when an object is reconciled again.
@@ -62,6 +66,7 @@ type Controller struct {
 	// owns reports whether this replica writes about an object; nil means all objects.
 	owns      func(key types.NamespacedName) bool
 	deferrals *deferrals
+	written   *ownWrites
 }
 
 // source is a watched informer with the keys to enqueue for each of its objects.
@@ -78,6 +83,7 @@ func New(name string, reconciler Reconciler) *Controller {
 		reconciler: reconciler,
 		first:      newFirstPass(),
 		deferrals:  newDeferrals(),
+		written:    newOwnWrites(),
 		queue:      workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: name}),
 	}
 }
@@ -200,7 +206,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) {
 	logger := klog.FromContext(ctx).WithValues("controller", c.name, "object", key)
 	limited, cancel := context.WithTimeout(klog.NewContext(ctx, logger), timeout)
 	defer cancel()
-	request := NewRequest(key, c.owns == nil || c.owns(key))
+	request := newRequest(key, c.owns == nil || c.owns(key), c.written)
 	if request.Status.deferrable = c.deferrals.allow(key); !request.Writes {
 		limited = leader.Following(limited)
 	}

@@ -177,6 +177,7 @@ func TestStatusWriter(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			store := &written{start: time.Now()}
+			test.writer.own = newOwnWrites()
 			got, err := test.call(&test.writer, t.Context(), UpdateOf(store, &servingv1.Service{}, test.current))
 			if err != nil {
 				t.Fatal(err)

@@ -26,15 +26,19 @@ type StatusClient[O any] interface {
 // StatusUpdate is a write of the status of one object.
 type StatusUpdate struct {
 	observed, current Object
-	write             func(ctx context.Context) error
+	// write returns the resource version of the written object.
+	write func(ctx context.Context) (version string, err error)
 }
 
 // UpdateOf returns the update that writes the status of current, a copy of the listed object observed in which only the status
 // differs.
 func UpdateOf[O Object](client StatusClient[O], observed, current O) StatusUpdate {
-	return StatusUpdate{observed: observed, current: current, write: func(ctx context.Context) error {
-		_, err := client.UpdateStatus(ctx, current, metav1.UpdateOptions{})
-		return err
+	return StatusUpdate{observed: observed, current: current, write: func(ctx context.Context) (string, error) {
+		written, err := client.UpdateStatus(ctx, current, metav1.UpdateOptions{})
+		if err != nil {
+			return "", err
+		}
+		return written.GetResourceVersion(), nil
 	}}
 }
 
@@ -55,22 +59,27 @@ func (u StatusUpdate) keepsUnknown() bool {
 // StatusWriter writes the status of the object that is reconciled. On a replica that does not own the object it writes nothing.
 type StatusWriter struct {
 	writes bool
+	// own are the previous writes of the controller.
+	own *ownWrites
 	// deferrable is true while an update may be deferred, deferred once one was.
 	deferrable, deferred bool
 }
 
 // Write writes the update, unless it changes nothing, and reports whether it was stored. A Conflict means that the observed object
-// is outdated. An object that no longer exists needs no status.
+// is outdated. If it is older than the last write of the same controller, Write does nothing: the object is reconciled again when its
+// informer delivers that write. An object that no longer exists needs no status.
 func (w *StatusWriter) Write(ctx context.Context, update StatusUpdate) (written bool, err error) {
-	if !w.writes || !update.changes() {
+	if !w.writes || !update.changes() || w.own.outdates(update.observed) {
 		return false, nil
 	}
-	if err := update.write(ctx); err != nil {
+	version, err := update.write(ctx)
+	if err != nil {
 		if apierrors.IsNotFound(err) {
 			err = nil
 		}
 		return false, err
 	}
+	w.own.note(update.observed.GetUID(), version)
 	return true, nil
 }
 

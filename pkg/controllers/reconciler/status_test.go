@@ -1,14 +1,18 @@
 package reconciler
 
 import (
+	"context"
 	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
@@ -101,6 +105,58 @@ func TestWrite(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A status is not written while the listed object is older than the last write of the same controller.
+func TestWriteAfterOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := &versions{}
+		own := newOwnWrites()
+		write := func(uid types.UID, listed string) bool {
+			t.Helper()
+			observed := &servingv1.Service{ObjectMeta: metav1.ObjectMeta{UID: uid, ResourceVersion: listed}}
+			updated := observed.DeepCopy()
+			updated.Status.ObservedGeneration = 1
+			writer := StatusWriter{writes: true, own: own}
+			written, err := writer.Write(t.Context(), UpdateOf(client, observed, updated))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return written
+		}
+		client.next = "100"
+		for _, step := range []struct {
+			uid    types.UID
+			listed string
+			want   bool
+		}{
+			{"a", "99", true}, {"a", "99", false}, {"b", "99", true}, {"a", "100", true}, {"a", "101", true},
+		} {
+			if got := write(step.uid, step.listed); got != step.want {
+				t.Errorf("%s at version %s: written is %v, want %v", step.uid, step.listed, got, step.want)
+			}
+		}
+		if write("a", "99") {
+			t.Error("an outdated object was written")
+		}
+		// The versions are lower after a restore of the storage, even if nothing is written meanwhile.
+		for range 2 {
+			<-time.After(maxLag + 1)
+			own.outdates(&servingv1.Service{ObjectMeta: metav1.ObjectMeta{UID: "c"}})
+		}
+		if !write("a", "99") {
+			t.Errorf("a write is remembered after %s", 2*maxLag)
+		}
+	})
+}
+
+// versions is a client that returns written objects with the next resource version.
+type versions struct{ next string }
+
+func (v *versions) UpdateStatus(_ context.Context, s *servingv1.Service, _ metav1.UpdateOptions) (*servingv1.Service, error) {
+	s = s.DeepCopy()
+	s.ResourceVersion = v.next
+	return s, nil
 }
 
 // Only rejections that the user can resolve count as refused.
