@@ -23,8 +23,8 @@ func (l *Log) SetRestoreHooks(hooks RestoreHooks) {
 	l.restoreHooks = hooks
 }
 
-// Backup writes the segments of the installation's streams, in the form that Restore reads. Segments that are appended or
-// acknowledged while it runs may be missing.
+// Backup writes the segments of the installation's streams, in the form that Restore reads. Records that a stream has when it
+// begins, and still has at the end, are in it, even if they were moved to other segments of the stream meanwhile.
 func (l *Log) Backup(ctx context.Context, w io.Writer) error {
 	return backup.Save(ctx, stored{l}, w)
 }
@@ -61,7 +61,8 @@ func (l stored) Segments(ctx context.Context, save func(*backup.Segment) error) 
 	return nil
 }
 
-// segmentsOf calls save for each segment of a stream.
+// segmentsOf calls save for each segment of a stream. It reads up to the end of the stream, beyond the segments that existed at first: a
+// record is moved by being appended to another segment before its own one is removed, which may not be read yet.
 func (l stored) segmentsOf(ctx context.Context, session *server.Session, info *jetstream.StreamInfo, save func(*backup.Segment) error) error {
 	id := info.Config.Metadata[layout.IDKey]
 	action := fmt.Sprintf("backup of stream '%s'", id)
@@ -73,10 +74,10 @@ func (l stored) segmentsOf(ctx context.Context, session *server.Session, info *j
 		return l.server.Explain(action, err)
 	}
 	names := l.names(id)
-	for next := info.State.FirstSeq; next <= info.State.LastSeq; {
+	for next := info.State.FirstSeq; ; {
 		msg, err := stream.GetMsg(ctx, next, jetstream.WithGetMsgSubject(names.Subjects()))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			break
+			return nil
 		}
 		if err != nil {
 			return l.server.Explain(action, err)
@@ -90,7 +91,6 @@ func (l stored) segmentsOf(ctx context.Context, session *server.Session, info *j
 		}
 		next = msg.Sequence + 1
 	}
-	return nil
 }
 
 // AppendSegment implements backup.Log.

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/backup"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
 )
 
 // A backup has exactly the segments of a log: a log restored from it delivers the same records.
@@ -77,6 +78,54 @@ func TestBackupRestore(t *testing.T) {
 	}
 	if err := running.Restore(t.Context(), bytes.NewReader(lines[0])); err == nil || !strings.Contains(err.Error(), "1 segments") {
 		t.Errorf("half a backup from another process: %v, want an error with the position of its end", err)
+	}
+}
+
+// Undelivered records that are moved to other segments while a backup reads the stream, even repeatedly, are in the backup.
+func TestBackupWhileRecordsMove(t *testing.T) {
+	l := open(t, Options{Dir: t.TempDir()})
+	s := stream(t, l, "a")
+	want := numbers(0, 10)
+	appendAll(t, s, "", want...)
+	from, _ := start(t, s, "", ConsumeOptions{})
+	move := func(segment *Segment, to string) {
+		for _, data := range segment.Records {
+			appendAll(t, s, to, string(data))
+		}
+		segment.Ack()
+	}
+	saved := map[string]bool{}
+	reads := 0
+	err := stored{l}.Segments(t.Context(), func(segment *backup.Segment) error {
+		records, err := layout.Records(segment.Data)
+		if err != nil {
+			return err
+		}
+		for _, r := range records {
+			saved[string(r)] = true
+		}
+		switch reads++; reads {
+		case 1:
+			for range want {
+				move(from.next(t), "q")
+			}
+			eventually(t, "the records were moved", func() bool { return queues(t, s)[""] == 0 })
+		case 2:
+			from, _ = start(t, s, "q", ConsumeOptions{})
+			for range want {
+				move(from.next(t), "r")
+			}
+			eventually(t, "the records were moved", func() bool { return queues(t, s)["q"] == 0 })
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range want {
+		if !saved[r] {
+			t.Errorf("record %s is not in the backup", r)
+		}
 	}
 }
 

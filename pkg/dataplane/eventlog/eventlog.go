@@ -17,6 +17,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/singleflight"
 	"k8s.io/component-base/metrics"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/backup"
@@ -114,6 +115,9 @@ type Log struct {
 	backups *backup.Listener // nil unless embedded
 
 	consumers *consume.Consumers
+
+	// creating has the retained streams that are being created, by their IDs.
+	creating singleflight.Group
 
 	mu           sync.Mutex
 	closed       bool

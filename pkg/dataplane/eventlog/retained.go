@@ -73,6 +73,22 @@ func (r *Retained) writer(ctx context.Context) (*commit.Writer, error) {
 	if w != nil {
 		return w, nil
 	}
+	// Many appends may be the first at the same time. The creation does not end with the context of one of them.
+	created := l.creating.DoChan(r.id, func() (any, error) { return r.create(context.WithoutCancel(ctx)) })
+	select {
+	case result := <-created:
+		if result.Err != nil {
+			return nil, result.Err
+		}
+		return result.Val.(*commit.Writer), nil
+	case <-ctx.Done():
+		return nil, r.explain("create", ctx.Err())
+	}
+}
+
+// create creates the stream, or updates its configuration, and returns its writer.
+func (r *Retained) create(ctx context.Context) (*commit.Writer, error) {
+	l := r.log
 	ctx, cancel := context.WithTimeout(ctx, server.APITimeout)
 	defer cancel()
 	session, err := l.server.Session(ctx)
@@ -90,7 +106,7 @@ func (r *Retained) writer(ctx context.Context) (*commit.Writer, error) {
 	if w := l.retained[r.id]; w != nil {
 		return w, nil
 	}
-	w = commit.New(commit.Options{
+	w := commit.New(commit.Options{
 		Server: l.server, Stream: r.names, Config: config, Metrics: &l.metrics.commit, Space: l.space, Recreate: true,
 		Dir: server.MessageDir(l.opts.Dir, config.Name),
 	})

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -169,6 +170,39 @@ func TestRetainedTogether(t *testing.T) {
 	l.SetRetainedBytes("a", 2)
 	if got := l.retainedBytes.Load(); got != 7 {
 		t.Errorf("%d bytes are retained, want 7", got)
+	}
+}
+
+// TestRetainedCreatedOnce creates a stream once for many appends that are the first at the same time.
+func TestRetainedCreatedOnce(t *testing.T) {
+	t.Parallel()
+	l := open(t, Options{Dir: t.TempDir()})
+	session, err := l.server.Session(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := retained(t, l, "kept")
+	requests, err := session.Conn.SubscribeSync("$JS.API.STREAM.CREATE." + r.names.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var appends sync.WaitGroup
+	for range 100 {
+		appends.Go(func() {
+			if err := r.Append(t.Context(), Record{Data: []byte("x")}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	appends.Wait()
+	if err := session.Conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if n, _, err := requests.Pending(); n != 1 || err != nil {
+		t.Errorf("%d requests, %v, want 1", n, err)
+	}
+	if all, _ := readAll(t, r, "", 1000, 1<<20); len(all) != 100 {
+		t.Errorf("%d messages, want 100", len(all))
 	}
 }
 

@@ -36,8 +36,8 @@ type line struct {
 
 // Log is the log that is saved or restored.
 type Log interface {
-	// Segments calls save for each segment, until it returns an error. Segments that are appended or acknowledged
-	// meanwhile may be missing.
+	// Segments calls save for each segment, until it returns an error. A record that is moved to another segment of its stream meanwhile is
+	// in at least one segment that save is called with.
 	Segments(ctx context.Context, save func(*Segment) error) error
 	// AppendSegment appends the records of a segment to its stream, which is created if it does not exist.
 	AppendSegment(ctx context.Context, s *Segment) error
