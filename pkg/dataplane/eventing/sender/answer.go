@@ -194,9 +194,12 @@ func failed(target *url.URL, err error) error {
 
 // unanswered returns the result of an attempt that got no answer, or only a part of one.
 func unanswered(ctx context.Context, target *url.URL, timeout time.Duration, err error) Result {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+	// A connection may report the end of the timeout before the context does.
+	end, limited := ctx.Deadline()
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded), ctx.Err() == nil && limited && !time.Now().Before(end):
 		err = fmt.Errorf("no answer within %v: %w", timeout, context.DeadlineExceeded)
-	} else if ctx.Err() != nil {
+	case ctx.Err() != nil:
 		err = ctx.Err()
 	}
 	return Result{Err: failed(target, err), Retryable: true}
