@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"sync"
 	"syscall"
+	"testing"
 )
 
 const (
@@ -55,6 +56,22 @@ func Stable() (int, error) {
 		return port, nil
 	}
 	return 0, errors.Join(errs...)
+}
+
+// Listen returns a listener whose address connects to nothing once it is closed. The kernel may assign the port of a closed listener
+// on port 0 to the next one.
+func Listen(t testing.TB) net.Listener {
+	t.Helper()
+	port, err := Stable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	return listener
 }
 
 // directory returns the directory of the lock files. The clusters of hack/cluster lock their ports there too.

@@ -18,16 +18,13 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
+	testport "github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
 // listening returns a port of the loopback interface that accepts connections until stop is called.
 func listening(t *testing.T) (port int32, stop func()) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
+	listener := testport.Listen(t)
 	return int32(listener.Addr().(*net.TCPAddr).Port), func() { listener.Close() }
 }
 

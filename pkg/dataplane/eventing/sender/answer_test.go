@@ -6,14 +6,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/clock"
 	testclock "k8s.io/utils/clock/testing"
@@ -95,10 +98,11 @@ func checkError(t *testing.T, name string, err error, want string) {
 	}
 }
 
+// refusing is a URL at which nothing listens. The kernel assigns the port of a closed listener to the next one.
+const refusing = "http://127.0.0.1:1"
+
 // TestNoAnswer checks that deliveries without a response are retried, as the behaviour of brokers specifies.
 func TestNoAnswer(t *testing.T) {
-	gone := httptest.NewServer(nil)
-	gone.Close()
 	secure := httptest.NewTLSServer(nil)
 	defer secure.Close()
 	hang := serve(t, func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body); <-r.Context().Done() }) //nolint:errcheck // seen by the result
@@ -108,7 +112,7 @@ func TestNoAnswer(t *testing.T) {
 		to   eventing.Endpoint
 		want string
 	}{
-		{"refused", eventing.Endpoint{URL: gone.URL}, "connection refused"},
+		{"refused", eventing.Endpoint{URL: refusing}, "connection refused"},
 		{"closed", raw(""), "EOF"},
 		{"not HTTP", raw("SSH-2.0-x\r\n"), "is not an HTTP response"},
 		{"header that does not end", raw("HTTP/1.1 200 OK\r\nA: b\r\n"), "EOF"},
@@ -138,6 +142,45 @@ func TestNoAnswer(t *testing.T) {
 	if result := newSender(t, Options{}).Send(ctx, order(), hang, Attempt{}); !errors.Is(result.Err, context.Canceled) || !result.Retryable {
 		t.Errorf("cancelled: %+v", result)
 	}
+}
+
+// TestConnectTimeout checks that an attempt whose timeout ends while it connects says so, also if the connection sees that first.
+func TestConnectTimeout(t *testing.T) {
+	const timeout = 20 * time.Millisecond
+	to := eventing.Endpoint{URL: "http://" + listenFull(t)}
+	sender := newSender(t, Options{})
+	var running sync.WaitGroup
+	for range 500 {
+		running.Go(func() {
+			result := sender.Send(t.Context(), order(), to, Attempt{Timeout: timeout})
+			checkError(t, "timeout", result.Err, "no answer within 20ms")
+		})
+	}
+	running.Wait()
+}
+
+// listenFull returns the address of a listener that does not answer, because its queue of connections is full.
+func listenFull(t *testing.T) string {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := errors.Join(unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}), unix.Listen(fd, 0)); err != nil {
+		t.Fatal(err)
+	}
+	bound, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := fmt.Sprintf("127.0.0.1:%d", bound.(*unix.SockaddrInet4).Port)
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return address
 }
 
 // TestReplies covers eventing Derived (Reply) Events-2.

@@ -90,10 +90,8 @@ func TestForgottenHosts(t *testing.T) {
 		fmt.Fprint(w, "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n")
 		w.(net.Conn).Close()
 	})
-	gone := httptest.NewServer(nil)
-	gone.Close()
 	s := newSender(t, Options{})
-	for to, code := range map[eventing.Endpoint]int{closing: 202, silent: 202, {URL: gone.URL}: 0} {
+	for to, code := range map[eventing.Endpoint]int{closing: 202, silent: 202, {URL: refusing}: 0} {
 		if result := s.Send(t.Context(), order(), to, Attempt{}); result.Code != code {
 			t.Errorf("%s: %+v", to.URL, result)
 		}

@@ -17,13 +17,11 @@ import (
 
 // TestUnreachable expects unreachable backends to be retried until one accepts the connection or the request times out.
 func TestUnreachable(t *testing.T) {
-	gone := listen(t)
-	gone.Close()
 	router := newFakeRouter("")
 	app, n := NewUpstream(answering(t, hi, nil)), 0
 	router.acquire = func(context.Context) (*Upstream, *serving.Rejection) {
 		if n++; n < 4 {
-			return NewUpstream(gone.Addr().String()), nil
+			return NewUpstream("127.0.0.1:1"), nil
 		}
 		return app, nil
 	}
