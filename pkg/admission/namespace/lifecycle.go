@@ -6,11 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -18,6 +20,9 @@ import (
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
 )
+
+// maxLag is the time after the deletion of a Namespace for which the watch cache is not asked for it.
+const maxLag = 30 * time.Second
 
 // Permanent returns the names of the Namespaces that always exist on a server without a host cluster. The ConfigMaps of the
 // settings are in knative-system.
@@ -37,6 +42,8 @@ type Lifecycle struct {
 	controllers identity.Controllers
 	permanent   sets.Set[string]
 	storage     Storage
+	// deleted are the names of the Namespaces that were deleted shortly ago.
+	deleted *cache.Expiring
 }
 
 var _ admission.ValidationInterface = &Lifecycle{}
@@ -48,6 +55,7 @@ func New(controllers identity.Controllers, permanent ...string) *Lifecycle {
 		Handler:     admission.NewHandler(admission.Create, admission.Delete),
 		controllers: controllers,
 		permanent:   sets.New(permanent...),
+		deleted:     cache.NewExpiring(),
 	}
 }
 
@@ -58,19 +66,26 @@ func (l *Lifecycle) SetStorage(storage Storage) { l.storage = storage }
 // their late writes about an object of a deleted Namespace must not recreate that Namespace.
 func (l *Lifecycle) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	if a.GetResource().GroupResource() == corev1.Resource("namespaces") {
-		if a.GetOperation() == admission.Delete && l.permanent.Has(a.GetName()) {
+		if a.GetOperation() != admission.Delete {
+			return nil
+		}
+		if l.permanent.Has(a.GetName()) {
 			return apierrors.NewForbidden(a.GetResource().GroupResource(), a.GetName(), errors.New("this namespace may not be deleted"))
 		}
+		l.deleted.Set(a.GetName(), nil, maxLag)
 		return nil
 	}
 	if a.GetOperation() != admission.Create || a.GetNamespace() == "" || a.GetSubresource() != "" {
 		return nil
 	}
 	outside := request.WithNamespace(ctx, metav1.NamespaceNone)
+	if l.isActive(outside, a.GetNamespace()) {
+		return nil
+	}
 	found, err := l.storage.Get(outside, a.GetNamespace(), &metav1.GetOptions{})
 	switch {
 	case err == nil:
-		if n, ok := found.(*corev1.Namespace); ok && n.Status.Phase == corev1.NamespaceTerminating {
+		if isTerminating(found) {
 			return terminating(a)
 		}
 		return nil
@@ -87,6 +102,21 @@ func (l *Lifecycle) Validate(ctx context.Context, a admission.Attributes, _ admi
 		return nil
 	}
 	return err
+}
+
+// isActive reports whether the watch cache has a Namespace that is not being deleted. It saves reads of etcd, each of which takes as long as a
+// write. All deletions pass this plugin.
+func (l *Lifecycle) isActive(ctx context.Context, name string) bool {
+	if _, deleted := l.deleted.Get(name); deleted {
+		return false
+	}
+	found, err := l.storage.Get(ctx, name, &metav1.GetOptions{ResourceVersion: "0"})
+	return err == nil && !isTerminating(found)
+}
+
+func isTerminating(obj runtime.Object) bool {
+	n, ok := obj.(*corev1.Namespace)
+	return ok && n.Status.Phase == corev1.NamespaceTerminating
 }
 
 // terminating returns the error for a new object in a Namespace that is being deleted, with the cause that clients check.

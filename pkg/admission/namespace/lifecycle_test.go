@@ -3,6 +3,8 @@ package namespace
 import (
 	"context"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -76,4 +78,63 @@ func TestLifecycle(t *testing.T) {
 			}
 		})
 	}
+}
+
+// cachingStorage answers from cached at resource version 0, and counts the other reads.
+type cachingStorage struct {
+	fakeStorage
+	cached fakeStorage
+	reads  int
+}
+
+func (s *cachingStorage) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	if options.ResourceVersion == "0" {
+		return s.cached.Get(ctx, name, options)
+	}
+	s.reads++
+	return s.fakeStorage.Get(ctx, name, options)
+}
+
+// The watch cache is enough for a Namespace that is active, unless it was deleted shortly ago.
+func TestCachedNamespace(t *testing.T) {
+	by := &user.DefaultInfo{Name: "alice"}
+	attributes := func(operation admission.Operation, resource, namespace, name string) admission.Attributes {
+		return admission.NewAttributesRecord(nil, nil, corev1.SchemeGroupVersion.WithKind("X"), namespace, name,
+			corev1.SchemeGroupVersion.WithResource(resource), "", operation, nil, false, by)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		storage := &cachingStorage{
+			fakeStorage{"active": corev1.NamespaceActive, "created": corev1.NamespaceActive, "deleted": corev1.NamespaceActive},
+			fakeStorage{"active": corev1.NamespaceActive, "deleted": corev1.NamespaceActive}, 0,
+		}
+		l := New(identity.Controllers{})
+		l.SetStorage(storage)
+		ctx := request.WithUser(t.Context(), by)
+		create := func(namespace string, reads int) error {
+			t.Helper()
+			storage.reads = 0
+			err := l.Validate(ctx, attributes(admission.Create, "configmaps", namespace, "a"), nil)
+			if storage.reads != reads {
+				t.Errorf("%s: %d reads, want %d", namespace, storage.reads, reads)
+			}
+			return err
+		}
+		for namespace, reads := range map[string]int{"active": 0, "created": 1} {
+			if err := create(namespace, reads); err != nil {
+				t.Errorf("%s: %v", namespace, err)
+			}
+		}
+		if err := l.Validate(ctx, attributes(admission.Delete, "namespaces", "deleted", "deleted"), nil); err != nil {
+			t.Fatal(err)
+		}
+		storage.fakeStorage["deleted"] = corev1.NamespaceTerminating
+		if err := create("deleted", 1); !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			t.Errorf("error is %v", err)
+		}
+		storage.cached["deleted"] = corev1.NamespaceTerminating
+		<-time.After(maxLag + 1)
+		if err := create("deleted", 1); !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+			t.Errorf("error is %v", err)
+		}
+	})
 }
