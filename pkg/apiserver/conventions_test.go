@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
+	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/openapi"
 )
 
@@ -53,10 +54,10 @@ func TestKinds(t *testing.T) {
 			if kind == "RevisionExplanation" {
 				continue // a read-only subresource that is not stored
 			}
-			if kind == "EventTrace" || kind == "DeadLetter" {
+			if slices.Contains([]string{"EventTrace", "DeadLetter", "EventMetrics", "ServiceMetrics"}, kind) {
 				continue // observations without a specification, as PodMetrics of metrics.k8s.io
 			}
-			if kind == "Redrive" {
+			if kind == "Redrive" || kind == "Replay" {
 				continue // a request that creates another object, as Eviction of policy deletes one
 			}
 			// conventions Metadata-1 and -9, conventions Spec and Status-4 and -5: metadata, spec and status, and nothing else.
@@ -161,7 +162,9 @@ func checkField(t *testing.T, owner reflect.Type, name string, fieldType reflect
 	case number && (strings.Contains(name, "imeout") || strings.Contains(name, "elay") || strings.Contains(name, "eriod")) && !strings.HasSuffix(name, "Seconds"):
 		t.Errorf("%s.%s must name its unit", owner, name)
 	}
-	if fieldType == reflect.TypeFor[metav1.Time]() && !strings.HasSuffix(name, "Time") {
+	// The ends of the range of a Replay are not times at which something occurs.
+	end := owner == reflect.TypeFor[eventingv1alpha1.Replay]() && (name == "from" || name == "to")
+	if fieldType == reflect.TypeFor[metav1.Time]() && !strings.HasSuffix(name, "Time") && !end {
 		t.Errorf("%s.%s must be called somethingTime", owner, name)
 	}
 }

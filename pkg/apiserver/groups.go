@@ -11,6 +11,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/utils/clock"
 
 	namespacelifecycle "github.com/knative-apiserver/knative-apiserver/pkg/admission/namespace"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
@@ -38,6 +39,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/messaging/channel"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/messaging/subscription"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/networking/clusterdomainclaim"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/objectmetrics"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/configuration"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/domainmapping"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/revision"
@@ -63,6 +65,7 @@ type groups struct {
 	storesDead  bool
 	matcher     *trigger.LateMatcher
 	tails       *broker.LateTails
+	metrics     *objectmetrics.Late
 	// authorizer decides about permissions that strategies require.
 	authorizer authorizer.Authorizer
 	// clusterDomain is the DNS domain of the cluster.
@@ -89,6 +92,7 @@ func (g *groups) all() ([]*genericapiserver.APIGroupInfo, error) {
 	}
 	err = addVersion(serving, servingv1beta1.SchemeGroupVersion,
 		g.storage(registry.NewStorage(domainmapping.Resource(g.controllers, g.settings, g.clusterDomain), g.scheme, g.getter)),
+		g.storage(map[string]rest.Storage{"servicemetrics": objectmetrics.NewServices(g.metrics)}, nil),
 	)
 	if err != nil {
 		return nil, err
@@ -116,6 +120,7 @@ func (g *groups) all() ([]*genericapiserver.APIGroupInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("API group %s: %w", eventingv1alpha1.GroupName, err)
 	}
+	brokers["brokers/replay"] = eventrun.NewReplay(brokers["brokers"].(rest.Getter), triggers["triggers"].(rest.Getter), runs, clock.RealClock{})
 	triggers["triggers/redrive"] = eventrun.NewRedrive(eventrun.Targets{
 		Kind: eventingv1.SchemeGroupVersion.WithKind("Trigger"), Resource: eventingv1.Resource("triggers"), Objects: triggers["triggers"].(rest.Getter),
 	}, runs)
@@ -126,6 +131,7 @@ func (g *groups) all() ([]*genericapiserver.APIGroupInfo, error) {
 	alpha := []resourceStorage{
 		g.storage(registry.NewStorage(eventpolicy.Resource(g.controllers, g.eventing), g.scheme, g.getter)),
 		g.storage(eventRuns, nil),
+		g.storage(map[string]rest.Storage{"eventmetrics": objectmetrics.NewEvents(g.metrics)}, nil),
 	}
 	if g.storesDead {
 		alpha = append(alpha, g.storage(map[string]rest.Storage{"deadletters": deadletter.NewREST(g.deadLetters)}, nil))

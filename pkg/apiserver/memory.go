@@ -31,8 +31,8 @@ const (
 	// listBytes is the memory of a list that is being sent: an item, and the buffers that encode, compress and send it. The objects are
 	// shared with the watch cache.
 	listBytes = 1 << 20
-	// deadLettersBytes is the memory of a list of dead letters, which are about 2 MiB: as stored, as objects, and encoded.
-	deadLettersBytes = 16 << 20
+	// madeListBytes is the memory of a list that is not in the watch cache, such as 2 MiB of dead letters: as read, as objects, and encoded.
+	madeListBytes = 16 << 20
 	// allNamespaces is the account of requests without a namespace.
 	allNamespaces = "*"
 	// memoryRetrySeconds is the value of Retry-After.
@@ -79,8 +79,8 @@ func (l *memoryLimiter) bytes(r *http.Request, info *request.RequestInfo) int64 
 	switch {
 	case info.Verb == "watch" || slices.Contains([]string{logSubresource, proxySubresource, tailSubresource}, info.Subresource):
 		return streamBytes
-	case info.Verb == "list" && info.Resource == "deadletters":
-		return deadLettersBytes
+	case info.Verb == "list" && slices.Contains([]string{"deadletters", "eventmetrics", "servicemetrics"}, info.Resource):
+		return madeListBytes
 	case info.Verb == "list":
 		return listBytes
 	case r.ContentLength < 0:

@@ -58,7 +58,7 @@ func newScheme() *runtime.Scheme {
 	internal(servingv1.GroupName, servingv1.Kinds())
 	internal(servingv1beta1.GroupName, servingv1beta1.Kinds())
 	internal(eventingv1.GroupName, append(eventingv1.Kinds(), &eventingv1.TriggerMatch{}))
-	internal(eventingv1alpha1.GroupName, append(eventingv1alpha1.Kinds(), &eventingv1alpha1.Redrive{}))
+	internal(eventingv1alpha1.GroupName, append(eventingv1alpha1.Kinds(), &eventingv1alpha1.Redrive{}, &eventingv1alpha1.Replay{}))
 	internal(messagingv1.GroupName, messagingv1.Kinds())
 	internal(networkingv1alpha1.GroupName, networkingv1alpha1.Kinds())
 	internal(corev1.GroupName, coreKinds())

@@ -24,6 +24,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/trigger"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventtrace"
+	"github.com/knative-apiserver/knative-apiserver/pkg/registry/objectmetrics"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/revision"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/serving/service"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/revisionlog"
@@ -68,6 +69,7 @@ type Server struct {
 	deadLetters      *deadletter.Late
 	matcher          *trigger.LateMatcher
 	tails            *broker.LateTails
+	metrics          *objectmetrics.Late
 	tokenReviews     *TokenReviews
 	accessReviews    *AccessReviews
 }
@@ -112,7 +114,7 @@ func (c *Config) New() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	built := &Server{GenericAPIServer: server, controllersToken: token, logs: &revisionlog.Late{}, gateway: &service.LateGateway{}, explainer: &revision.LateExplainer{}, traces: &eventtrace.Late{}, matcher: c.matcher, tails: &broker.LateTails{}, deadLetters: &deadletter.Late{}}
+	built := &Server{GenericAPIServer: server, controllersToken: token, logs: &revisionlog.Late{}, gateway: &service.LateGateway{}, explainer: &revision.LateExplainer{}, traces: &eventtrace.Late{}, matcher: c.matcher, tails: &broker.LateTails{}, deadLetters: &deadletter.Late{}, metrics: &objectmetrics.Late{}}
 	if c.NoAPI {
 		return built, nil
 	}
@@ -136,6 +138,7 @@ func (c *Config) New() (*Server, error) {
 		storesDead:    c.DeadLetters,
 		matcher:       built.matcher,
 		tails:         built.tails,
+		metrics:       built.metrics,
 		authorizer:    c.Generic.Authorization.Authorizer,
 		clusterDomain: c.ClusterDomain,
 		processes:     c.Core,
@@ -181,6 +184,9 @@ func (s *Server) SetTraces(traces eventtrace.Traces) { s.traces.Set(traces) }
 
 // SetDeadLetters sets what the resource deadletters returns.
 func (s *Server) SetDeadLetters(letters deadletter.DeadLetters) { s.deadLetters.Set(letters) }
+
+// SetObjectMetrics sets what the resources servicemetrics and eventmetrics return.
+func (s *Server) SetObjectMetrics(reader objectmetrics.Reader) { s.metrics.Set(reader) }
 
 // SetMatcher sets what decides about events for Triggers.
 func (s *Server) SetMatcher(matcher trigger.Matcher) { s.matcher.Set(matcher) }

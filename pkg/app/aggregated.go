@@ -30,6 +30,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/etcd"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventmatch"
 	"github.com/knative-apiserver/knative-apiserver/pkg/host"
+	"github.com/knative-apiserver/knative-apiserver/pkg/objectmetrics"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
@@ -130,6 +131,8 @@ type aggregated struct {
 	autoscaler *autoscaler.Loop
 	// eventing is nil if this replica runs no broker.
 	eventing *eventingModules
+	// objectMetrics reads the metrics of all replicas.
+	objectMetrics *objectmetrics.Reader
 	// members is nil without a replica that issues its certificates by issuer.
 	members *members
 	issuer  *certs.Manager
@@ -165,6 +168,7 @@ func newAggregated(ctx context.Context, c AggregatedConfig, shutdown func()) (*a
 	if a.writer, err = kubernetes.NewForConfig(a.guarded(a.builtIn)); err != nil {
 		return nil, fmt.Errorf("create client of the host cluster: %w", err)
 	}
+	a.objectMetrics = newObjectMetrics(registry, a.replica)
 	a.reviews = reviews.New(reviews.Options{
 		Tokens: a.host.AuthenticationV1().TokenReviews(), Access: a.host.AuthorizationV1().SubjectAccessReviews(), Register: registry.MustRegister,
 	})
@@ -281,6 +285,7 @@ func (a *aggregated) Start(ctx context.Context, server *apiserver.Server) error 
 	if a.autoscaler != nil || a.replica != nil {
 		server.SetExplainer(newExplainer(a.autoscaler, a.replica))
 	}
+	server.SetObjectMetrics(a.objectMetrics)
 	if a.eventing != nil {
 		server.SetMatcher(a.eventing.matcher)
 		server.SetTails(a.eventing.tails)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	dto "github.com/prometheus/client_model/go"
 	"k8s.io/component-base/metrics"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
@@ -55,8 +56,9 @@ func EventLogDir(dataDir string) string { return filepath.Join(dataDir, "events"
 // traceDir returns the directory of the records of events in the data directory of a server.
 func traceDir(dataDir string) string { return filepath.Join(dataDir, "traces") }
 
-// metricsRegistry registers metrics.
+// metricsRegistry registers and collects metrics.
 type metricsRegistry interface {
+	metrics.Gatherer
 	MustRegister(all ...metrics.Registerable)
 	CustomMustRegister(all ...metrics.StableCollector)
 }
@@ -70,6 +72,11 @@ func (processMetrics) MustRegister(all ...metrics.Registerable) { legacyregistry
 // CustomMustRegister implements metricsRegistry.
 func (processMetrics) CustomMustRegister(all ...metrics.StableCollector) {
 	legacyregistry.CustomMustRegister(all...)
+}
+
+// Gather implements metrics.Gatherer.
+func (processMetrics) Gather() ([]*dto.MetricFamily, error) {
+	return legacyregistry.DefaultGatherer.Gather()
 }
 
 // newBudget returns the memory budget of the process. Each event request fits into it. A limit of 0 means flow.DefaultLimit.

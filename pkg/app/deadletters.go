@@ -15,11 +15,14 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	eventruncontroller "github.com/knative-apiserver/knative-apiserver/pkg/controllers/eventrun"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/archive"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/broker"
 	deadletterstore "github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/deadletter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/eventrun"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
@@ -45,16 +48,23 @@ func (o *eventingOptions) newDeadLetterStore(ctx context.Context, log *eventlog.
 	return store
 }
 
-// newRuns returns the runs that deliver dead letters again, nil without a store, and the controller of EventRuns.
-func (o *eventingOptions) newRuns(ctx context.Context, own *broker.Broker, store *deadletterstore.Store) (*eventrun.Runs, *reconciler.Controller, error) {
-	r := &eventruncontroller.Reconciler{Client: o.clients.versioned.EventingV1alpha1(), Clock: clock.RealClock{}}
-	controller, err := r.Controller(o.clients.informers)
-	if err != nil || store == nil {
+// newRuns returns the runs that deliver dead letters and archived events again, nil without both, and the controller of EventRuns.
+func (o *eventingOptions) newRuns(ctx context.Context, own *broker.Broker, deliverer *sender.Sender, resolver *destination.Resolver, store *deadletterstore.Store, archives *archive.Store) (*eventrun.Runs, *reconciler.Controller, error) {
+	r := &eventruncontroller.Reconciler{Client: o.clients.versioned.EventingV1alpha1(), DeadLetters: store != nil, Archives: archives != nil, Clock: clock.RealClock{}}
+	controller, err := r.Controller(o.clients.informers, resolver)
+	if err != nil || store == nil && archives == nil {
 		return nil, controller, err
 	}
-	runs := eventrun.New(ctx, eventrun.Options{
-		Target: own, Store: store, Budget: o.budget, Changed: controller.Enqueue, Clock: clock.RealClock{}, Logger: klog.FromContext(ctx).WithName("event-runs"),
-	})
+	options := eventrun.Options{
+		Target: own, Send: deliverer.Send, Budget: o.budget, Changed: controller.Enqueue, Clock: clock.RealClock{}, Logger: klog.FromContext(ctx).WithName("event-runs"),
+	}
+	if store != nil {
+		options.Store = store
+	}
+	if archives != nil {
+		options.Archives = archives
+	}
+	runs := eventrun.New(ctx, options)
 	r.Runs = runs
 	return runs, controller, nil
 }

@@ -187,13 +187,17 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 	accepting.Senders = table
 	m.broker.ingress = ingress.New(accepting)
 
-	all, err := o.newControllers(ctx, m.broker.dataPlane, table, hosts, recorder, at, archives)
+	resolver := destination.New(ctx, destination.Options{
+		Informers: o.clients.informers, Host: o.host, ClusterDomain: o.clusterDomain,
+		AllowCrossNamespace: o.allowCrossNamespace, Network: o.network,
+	})
+	all, err := o.newControllers(m.broker.dataPlane, resolver, table, hosts, recorder, at, archives)
 	if err != nil {
 		return nil, err
 	}
 	all.followAddresses(o, at)
 	health.connect(all.triggers, all.subscriptions)
-	if m.broker.runs, all.runs, err = o.newRuns(ctx, own, store); err != nil {
+	if m.broker.runs, all.runs, err = o.newRuns(ctx, own, deliverer, resolver, store, archives); err != nil {
 		return nil, err
 	}
 	if o.secure != nil && o.secure.run != nil {
@@ -314,13 +318,9 @@ type eventingControllers struct {
 	policies, brokers, triggers, channels, subscriptions, runs *reconciler.Controller
 }
 
-func (o *eventingOptions) newControllers(ctx context.Context, plane dataPlane, table *senders.Table, hosts *eventing.ChannelHosts, recorder record.EventRecorder, at *addresses, archives *archive.Store) (c eventingControllers, err error) {
+func (o *eventingOptions) newControllers(plane dataPlane, resolver *destination.Resolver, table *senders.Table, hosts *eventing.ChannelHosts, recorder record.EventRecorder, at *addresses, archives *archive.Store) (c eventingControllers, err error) {
 	client, now := o.clients.versioned, clock.RealClock{}
 	eventingKinds, messagingKinds := o.clients.informers.Eventing().V1(), o.clients.informers.Messaging().V1()
-	resolver := destination.New(ctx, destination.Options{
-		Informers: o.clients.informers, Host: o.host, ClusterDomain: o.clusterDomain,
-		AllowCrossNamespace: o.allowCrossNamespace, Network: o.network,
-	})
 	policies := authorization.Source{
 		Informer: o.clients.informers.Eventing().V1alpha1().EventPolicies(),
 		Settings: func() authorization.Settings {
@@ -511,7 +511,7 @@ type brokerModule struct {
 	deadLetters *deadletterstore.Store
 	// archives are the archives of Brokers; nil if they are disabled.
 	archives *archive.Store
-	// runs deliver dead letters again; nil without deadLetters.
+	// runs deliver dead letters and archived events again; nil without both.
 	runs *eventrun.Runs
 	// tails show events live.
 	tails    *tail.Hub

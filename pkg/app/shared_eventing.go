@@ -113,14 +113,17 @@ func (s *sharedEventing) brokerOf(name types.NamespacedName) (eventing.Key, bool
 	return streamKey(eventing.Broker, trigger.BrokerName()), true
 }
 
-// streamOfRun returns the stream of the Trigger or Subscription of an EventRun.
+// streamOfRun returns the stream of the target of an EventRun.
 func (s *sharedEventing) streamOfRun(name types.NamespacedName) (eventing.Key, bool) {
 	run, err := s.runs.EventRuns(name.Namespace).Get(name.Name)
 	if err != nil {
 		return eventing.Key{}, false
 	}
 	target := types.NamespacedName{Namespace: name.Namespace, Name: run.Spec.Target.Name}
-	if eventing.Kind(run.Spec.Target.Kind) == eventing.Subscription {
+	switch eventing.Kind(run.Spec.Target.Kind) {
+	case eventing.Broker:
+		return streamKey(eventing.Broker, target), true
+	case eventing.Subscription:
 		return s.channelOf(target)
 	}
 	return s.brokerOf(target)

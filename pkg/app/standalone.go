@@ -218,6 +218,7 @@ func (s *standalone) Start(ctx context.Context, server *apiserver.Server) error 
 		server.SetLogs(m.serving.workload.Logs())
 		server.SetExplainer(newExplainer(m.serving.serving.autoscaler, nil))
 	}
+	server.SetObjectMetrics(newObjectMetrics(s.registry, nil))
 	if m.eventing != nil {
 		server.SetMatcher(m.eventing.matcher)
 		server.SetTails(m.eventing.tails)
