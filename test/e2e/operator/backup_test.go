@@ -267,8 +267,8 @@ type splitLoad struct {
 	rounds   atomic.Int64
 }
 
-// grace is the time for which requests may fail after the first answered one.
-const grace = time.Second
+// grace is the time for which requests may fail after the first answered one: gateways try to read objects once a second, with jitter.
+const grace = 3 * time.Second
 
 // watch starts the requests, and returns once one was answered.
 func (s *splitService) watch(t *testing.T) *splitLoad {

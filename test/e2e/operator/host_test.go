@@ -89,7 +89,8 @@ spec:
 `, space.Name))
 	channels := node.Admin.Knative.MessagingV1().Channels(space.Name)
 	channel := &messagingv1.Channel{ObjectMeta: metav1.ObjectMeta{Name: "refused"}}
-	eventually(t, 10*time.Second, "the policy is in effect", func(ctx context.Context) error {
+	// Informers that failed during the outage wait up to half a minute before they connect again.
+	eventually(t, recovery, "the policy is in effect", func(ctx context.Context) error {
 		_, err := channels.Create(ctx, channel, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil || !strings.Contains(err.Error(), "no more of these") {
 			return errors.Join(errors.New("a Channel is not refused for it"), err)

@@ -42,6 +42,14 @@ func setUp(t *testing.T) *stage {
 	if node == nil {
 		t.Skip(harness.ErrNoNode)
 	}
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		if text := node.Unready(context.WithoutCancel(t.Context())); text != "" {
+			t.Log(text)
+		}
+	})
 	awaitWhole(t)
 	if theStage == nil {
 		theStage = newStage(t)

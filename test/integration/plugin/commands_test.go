@@ -175,6 +175,11 @@ func TestCommands(t *testing.T) {
 		}
 	})
 
+	t.Run("replay", func(t *testing.T) {
+		matches(t, succeeds(t, kubectl, "replay", "broker/orders", "--from", "1h", "--type", shopType, "--rate", "10", "--trigger", "refunds", "--wait"),
+			`EventRun trigger-refunds has ended: 1 events are queued for delivery`)
+	})
+
 	t.Run("deadletters and redrive", func(t *testing.T) {
 		shared.breakTrigger(t, namespace)
 		name := ""
@@ -234,7 +239,7 @@ func TestErrors(t *testing.T) {
 		"explain revision hello-1 --as jane":   `Error from server (Forbidden): revisions.serving.knative.dev "hello-1" is forbidden: User "jane" cannot get resource "revisions/explain"`,
 		"logs revision hello-1 --as jane":      `Error from server (Forbidden): revisions.serving.knative.dev "hello-1" is forbidden: User "jane" cannot get resource "revisions/log"`,
 		"logs service hello -f --as jane":      `Error from server (Forbidden): services.serving.knative.dev "hello" is forbidden`,
-		"top brokers --as jane":                `the permission to get the nonResourceURL /metrics is required`,
+		"top brokers --as jane":                `eventmetrics.eventing.knative.dev is forbidden: User "jane" cannot list`,
 		"graph --as jane":                      `Error from server (Forbidden): `,
 		"graph -s https://127.0.0.1:1":         `connection refused`,
 		"graph --context none":                 `context "none" does not exist`,

@@ -13,12 +13,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	messagingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/messaging/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
@@ -87,7 +89,7 @@ const (
 	shopType, otherType = "com.example.order", "com.example.other"
 )
 
-// shop creates the objects of docs/answers.md in a namespace: the Service hello, the Broker orders with the Triggers hello, failing and refunds,
+// shop creates the objects of docs/answers.md in a namespace: the Service hello, the Broker orders with an archive and the Triggers hello, failing and refunds,
 // and the Channel mails with the Subscription archive. It sends the events 1001, which hello gets and failing does not accept, and 1002.
 func (s *server) shop(t testing.TB, namespace string) {
 	t.Helper()
@@ -117,7 +119,14 @@ func (s *server) shop(t testing.TB, namespace string) {
 			Subscriber: &duckv1.Destination{URI: archive.URL},
 		},
 	}, metav1.CreateOptions{}))
-	must(s.Knative.EventingV1().Brokers(namespace).Create(ctx, &eventingv1.Broker{ObjectMeta: named("orders")}, metav1.CreateOptions{}))
+	core, err := kubernetes.NewForConfigAndClient(s.Config, s.HTTP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	must(core.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: named("archived"), Data: map[string]string{settings.KeyArchiveRetention: "24h"}}, metav1.CreateOptions{}))
+	must(s.Knative.EventingV1().Brokers(namespace).Create(ctx, &eventingv1.Broker{ObjectMeta: named("orders"), Spec: eventingv1.BrokerSpec{
+		Config: &duckv1.KReference{APIVersion: "v1", Kind: "ConfigMap", Namespace: namespace, Name: "archived"},
+	}}, metav1.CreateOptions{}))
 	retries, delay := int32(1), "PT0.1S"
 	for name, spec := range map[string]eventingv1.TriggerSpec{
 		"hello": {
@@ -139,33 +148,37 @@ func (s *server) shop(t testing.TB, namespace string) {
 		spec.Broker = "orders"
 		must(s.Knative.EventingV1().Triggers(namespace).Create(ctx, &eventingv1.Trigger{ObjectMeta: named(name), Spec: spec}, metav1.CreateOptions{}))
 	}
-	isReady := func(what string, conditions func() (duckv1.Conditions, error)) {
+	has := func(condition duckv1.ConditionType, what string, conditions func() (duckv1.Conditions, error)) {
 		t.Helper()
-		harness.Eventually(t, what+" is ready", func() error {
+		harness.Eventually(t, fmt.Sprintf("%s has the condition %s", what, condition), func() error {
 			all, err := conditions()
 			if err != nil {
 				return err
 			}
-			if ready := all.Get(duckv1.ConditionReady); ready == nil || ready.Status != corev1.ConditionTrue {
-				return fmt.Errorf("the condition is %+v", ready)
+			if c := all.Get(condition); c == nil || c.Status != corev1.ConditionTrue {
+				return fmt.Errorf("the condition is %+v", c)
 			}
 			return nil
 		})
 	}
-	isReady("the Service", func() (duckv1.Conditions, error) {
+	has(duckv1.ConditionReady, "the Service", func() (duckv1.Conditions, error) {
 		o, err := s.Knative.ServingV1().Services(namespace).Get(ctx, "hello", metav1.GetOptions{})
 		return o.Status.Conditions, err
 	})
-	isReady("the Subscription", func() (duckv1.Conditions, error) {
+	has(duckv1.ConditionReady, "the Subscription", func() (duckv1.Conditions, error) {
 		o, err := s.Knative.MessagingV1().Subscriptions(namespace).Get(ctx, "archive", metav1.GetOptions{})
 		return o.Status.Conditions, err
 	})
 	for _, name := range []string{"hello", "failing", "refunds"} {
-		isReady("the Trigger "+name, func() (duckv1.Conditions, error) {
+		has(duckv1.ConditionReady, "the Trigger "+name, func() (duckv1.Conditions, error) {
 			o, err := s.Knative.EventingV1().Triggers(namespace).Get(ctx, name, metav1.GetOptions{})
 			return o.Status.Conditions, err
 		})
 	}
+	has(eventingv1.BrokerConditionArchiveReady, "the Broker", func() (duckv1.Conditions, error) {
+		o, err := s.Knative.EventingV1().Brokers(namespace).Get(ctx, "orders", metav1.GetOptions{})
+		return o.Status.Conditions, err
+	})
 	s.send(t, namespace, "1001", shopType)
 	s.send(t, namespace, "1002", otherType)
 	path := harness.KindOf("Broker").Path(namespace, "orders") + "/trace?id=1001"
