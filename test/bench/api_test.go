@@ -37,6 +37,9 @@ func run(m *testing.M) (code int) {
 		// This package has no tests; without benchmarks no cluster is started.
 		return m.Run()
 	}
+	if testing.Short() {
+		objects = shortObjects
+	}
 	dir, err := os.MkdirTemp("", "knative-bench-")
 	if err != nil {
 		return fail(err)
@@ -88,7 +91,7 @@ func BenchmarkAPI(b *testing.B) {
 
 func measure(b *testing.B, services, configMaps *subject) {
 	// As large in a response as a Service with its defaults, and as hard to compress.
-	const sample = objects
+	sample := objects
 	services.create(b, sample, sample+1)
 	configMaps.create(b, sample, sample+1)
 	text := services.read(b, name(sample))
@@ -126,16 +129,16 @@ func measure(b *testing.B, services, configMaps *subject) {
 	distinct.object = func(name string) *unstructured.Unstructured { return service("distinct-"+name, name) }
 	turns(func(from, to int) { createDistinct += distinct.create(b, from, to) })
 
-	b.ReportMetric(float64(bytesServices)/objects, "bytes/Service")
-	b.ReportMetric(float64(bytesConfigMaps)/objects, "bytes/ConfigMap")
-	b.ReportMetric(objects/createServices.Seconds(), "creates/s")
+	b.ReportMetric(float64(bytesServices)/float64(objects), "bytes/Service")
+	b.ReportMetric(float64(bytesConfigMaps)/float64(objects), "bytes/ConfigMap")
+	b.ReportMetric(float64(objects)/createServices.Seconds(), "creates/s")
 	b.ReportMetric(createConfigMaps.Seconds()/createServices.Seconds(), "creates-ratio")
 	b.ReportMetric(createConfigMaps.Seconds()/createDistinct.Seconds(), "creates-distinct-ratio")
 	b.ReportMetric(milliseconds(quantile(getServices, 0.99)), "get-p99-ms")
 	b.ReportMetric(ratio(quantile(getServices, 0.99), quantile(getConfigMaps, 0.99)), "get-p99-ratio")
 	b.ReportMetric(milliseconds(quantile(listServices, 0.5)), "list-ms")
 	b.ReportMetric(ratio(quantile(listServices, 0.5), quantile(listConfigMaps, 0.5))*float64(bytesConfigMaps)/float64(bytesServices), "list-per-byte-ratio")
-	b.ReportMetric(float64(heapAfter-heapBefore)/objects, "heap-bytes/Service")
+	b.ReportMetric(float64(heapAfter-heapBefore)/float64(objects), "heap-bytes/Service")
 }
 
 func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }

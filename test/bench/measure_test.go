@@ -17,8 +17,6 @@ import (
 const (
 	// clients is the number of concurrent requests.
 	clients = 8
-	// objects is the number of stored objects per kind.
-	objects = 2000
 	// rounds is the number of alternating slices of the work on the two kinds, so that other load on the machine affects both.
 	rounds = 10
 	// readings is the number of reads of each object.
@@ -26,6 +24,12 @@ const (
 	// listings is the number of lists.
 	listings = 20
 )
+
+// objects is the number of stored objects per kind, fewer with -short.
+var objects = 2000
+
+// shortObjects is objects with -short.
+const shortObjects = 500
 
 // turns calls work for each slice of the object numbers.
 func turns(work func(from, to int)) {

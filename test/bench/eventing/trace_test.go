@@ -9,11 +9,11 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// BenchmarkTrace measures events per second with records of what happened to each event (--trace-retention), and without. No record may be
-// dropped.
+// BenchmarkTrace measures events per second with records of what happened to each event and a dead letter store, as by default, and without both
+// (--trace-retention, --dead-letter-retention). No record may be dropped.
 func BenchmarkTrace(b *testing.B) {
 	once(b, func() {
-		untraced, traced := start(b, "--trace-retention=0"), start(b)
+		untraced, traced := start(b, "--trace-retention=0", "--dead-letter-retention=0"), start(b)
 		toUntraced, toTraced := untraced.broker(b, 1, 1), traced.broker(b, 1, 1)
 		var withouts, withs, ratios, withoutCosts, withCosts []float64
 		for range rounds {

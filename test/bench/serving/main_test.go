@@ -69,6 +69,9 @@ func TestMain(m *testing.M) {
 		// This package has no tests; without benchmarks no server is started.
 		os.Exit(m.Run())
 	}
+	if testing.Short() {
+		rounds = shortRounds
+	}
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -157,14 +160,14 @@ func gateway(b *testing.B) string {
 	return "http://" + net.JoinHostPort("127.0.0.1", u.Port())
 }
 
-// startApp runs the sample application besides the server and returns its URL once it answers.
-func startApp(b *testing.B) (string, func()) {
+// startApp runs the sample application besides the server, with an environment, and returns its URL once it answers.
+func startApp(b *testing.B, env ...string) (string, func()) {
 	b.Helper()
 	port, err := harness.FreePort("127.0.0.1")
 	if err != nil {
 		b.Fatal(err)
 	}
-	process, err := harness.StartProcess([]string{"PORT=" + strconv.Itoa(port)}, harness.AppBinary(b))
+	process, err := harness.StartProcess(append(env, "PORT="+strconv.Itoa(port)), harness.AppBinary(b))
 	if err != nil {
 		b.Fatal(err)
 	}

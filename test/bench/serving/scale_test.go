@@ -3,9 +3,6 @@ package serving
 import (
 	"fmt"
 	"net/http"
-	"os"
-	"regexp"
-	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -99,26 +96,6 @@ func BenchmarkManyServices(b *testing.B) {
 		}
 		b.ReportMetric(created.Seconds(), "created-s")
 		b.ReportMetric(time.Since(started).Seconds(), "ready-s")
-		b.ReportMetric(memory(b), "server-MB")
+		b.ReportMetric(float64(server.ResidentMemory(b))/1e6, "server-MB")
 	})
-}
-
-var residentSet = regexp.MustCompile(`VmRSS:\s+(\d+) kB`)
-
-// memory returns the server's resident memory in megabytes.
-func memory(b *testing.B) float64 {
-	b.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", server.PID()))
-	if err != nil {
-		b.Fatal(err)
-	}
-	match := residentSet.FindSubmatch(status)
-	if match == nil {
-		b.Fatalf("no resident memory in %s", status)
-	}
-	kilobytes, err := strconv.ParseFloat(string(match[1]), 64)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return kilobytes / 1000
 }

@@ -1,18 +1,24 @@
 package serving
 
 import (
+	"maps"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
 
-// rounds is the number of alternating rounds: other load on the machine affects all subjects.
-const rounds = 5
+// rounds is the number of alternating rounds: other load on the machine affects all subjects. With -short it is fewer.
+var rounds = 5
 
 // wrkTime is the duration of one run of wrk, httpsTime of one run that compares HTTPS: it begins with handshakes, which are a small part of it.
 const wrkTime, httpsTime = 3 * time.Second, 6 * time.Second
+
+// shortRounds is the number of rounds with -short.
+const shortRounds = 3
 
 // load is the result of wrk.
 type load struct {
@@ -63,24 +69,58 @@ func runWrk(b *testing.B, url, host string, connections int, duration time.Durat
 	return l
 }
 
-// contenders are ways to the same application.
-type contenders struct{ direct, bare, gateway []load }
+// contenders are ways to the same application, by name: direct, gateway, bare-ReverseProxy, and the installed peers.
+type contenders struct {
+	addresses map[string]string
+	loads     map[string][]load
+}
 
-// compare measures the application directly, behind a bare proxy, and behind the gateway, alternating.
-func compare(b *testing.B, name string, connections int) contenders {
+// newContenders returns the ways to an application that runs besides the server: direct, and through the installed peers, and the gateway, for a
+// Service with the same application. Without h2c they speak HTTP/1.1.
+func newContenders(b *testing.B, direct string, h2c bool) *contenders {
+	b.Helper()
+	c := &contenders{addresses: map[string]string{"direct": direct, "gateway": gateway(b)}, loads: map[string][]load{}}
+	for _, p := range peers {
+		if address := p.start(b, strings.TrimPrefix(direct, "http://"), h2c); address != "" {
+			c.addresses[p.name] = "http://" + address
+		}
+	}
+	return c
+}
+
+// compare measures the application directly, behind a bare proxy, behind peers, and behind the gateway, alternating.
+func compare(b *testing.B, name string, connections int) *contenders {
 	b.Helper()
 	host := deploy(b, service(b, name, 1))
 	direct, stop := startApp(b)
 	defer stop()
-	bare := bareProxy(b, direct)
-	through := gateway(b)
-	var c contenders
-	for range rounds {
-		c.direct = append(c.direct, runWrk(b, direct, host, connections, wrkTime))
-		c.gateway = append(c.gateway, runWrk(b, through, host, connections, wrkTime))
-		c.bare = append(c.bare, runWrk(b, bare, host, connections, wrkTime))
-	}
+	c := newContenders(b, direct, false)
+	c.addresses["bare-ReverseProxy"] = bareProxy(b, direct)
+	c.measure(func(address string) load { return runWrk(b, address, host, connections, wrkTime) })
 	return c
+}
+
+// measure measures all contenders, alternating.
+func (c *contenders) measure(run func(address string) load) {
+	for range rounds {
+		for _, name := range slices.Sorted(maps.Keys(c.addresses)) {
+			c.loads[name] = append(c.loads[name], run(c.addresses[name]))
+		}
+	}
+}
+
+// reportRates reports the rates of direct and gateway, in a unit, and of all others in percent of direct.
+func (c *contenders) reportRates(b *testing.B, unit string) {
+	b.Helper()
+	rate := func(l load) float64 { return l.rate }
+	direct := medianOf(c.loads["direct"], rate)
+	b.ReportMetric(direct, "direct-"+unit)
+	b.ReportMetric(medianOf(c.loads["gateway"], rate), "gateway-"+unit)
+	for name, loads := range c.loads {
+		if name != "direct" {
+			b.ReportMetric(100*medianOf(loads, rate)/direct, name+"-%-of-direct")
+		}
+	}
 }
 
 func medianOf[T int64 | float64 | time.Duration](loads []load, of func(load) T) T {
@@ -95,23 +135,21 @@ func medianOf[T int64 | float64 | time.Duration](loads []load, of func(load) T) 
 func BenchmarkThroughput(b *testing.B) {
 	once(b, func() {
 		c := compare(b, "throughput", 64)
-		rate := func(l load) float64 { return l.rate }
-		direct, bare, through := medianOf(c.direct, rate), medianOf(c.bare, rate), medianOf(c.gateway, rate)
-		b.ReportMetric(direct, "direct-req/s")
-		b.ReportMetric(through, "gateway-req/s")
-		b.ReportMetric(100*through/direct, "gateway-%-of-direct")
-		b.ReportMetric(100*bare/direct, "bare-ReverseProxy-%-of-direct")
+		c.reportRates(b, "req/s")
 	})
 }
 
-// BenchmarkLatency measures the latency that the gateway adds to one connection.
+// BenchmarkLatency measures the latency that the gateway and others add to one connection.
 func BenchmarkLatency(b *testing.B) {
 	once(b, func() {
 		c := compare(b, "latency", 1)
 		p50 := func(l load) time.Duration { return l.p50 }
-		direct := medianOf(c.direct, p50)
+		direct := medianOf(c.loads["direct"], p50)
 		b.ReportMetric(microseconds(direct), "direct-p50-µs")
-		b.ReportMetric(microseconds(medianOf(c.gateway, p50)-direct), "gateway-added-p50-µs")
-		b.ReportMetric(microseconds(medianOf(c.bare, p50)-direct), "bare-ReverseProxy-added-p50-µs")
+		for name, loads := range c.loads {
+			if name != "direct" {
+				b.ReportMetric(microseconds(medianOf(loads, p50)-direct), name+"-added-p50-µs")
+			}
+		}
 	})
 }

@@ -1,0 +1,71 @@
+package main
+
+// proxies are the other proxies of a benchmark of the gateway, with what their metrics end in.
+func proxies(benchmark, suffix string) []reference {
+	var all []reference
+	for _, name := range []string{"nginx", "haproxy", "bare-ReverseProxy"} {
+		all = append(all, reference{name, "serving " + benchmark + " " + name + suffix})
+	}
+	return all
+}
+
+// table returns the figures. Ratios to something that is measured in the same run depend little on the machine: those decide.
+func table() []row {
+	const ofDirect, added = "-%-of-direct", "-added-p50-µs"
+	return []row{
+		{
+			work: "HTTP/1.1 requests/s through the gateway, 64 connections", unit: "% of direct", metric: "serving Throughput gateway" + ofDirect,
+			references: proxies("Throughput", ofDirect), target: 1, relative: "serving Throughput nginx" + ofDirect,
+		},
+		{
+			work: "added to the median latency of one connection", unit: "µs", metric: "serving Latency gateway" + added,
+			// 60 µs where httputil.ReverseProxy adds 172.
+			references: proxies("Latency", added), less: true, target: 60. / 172, relative: "serving Latency bare-ReverseProxy" + added,
+		},
+		{
+			work: "HTTP/2 requests/s without TLS, 8 connections with 8 streams", unit: "% of direct", metric: "serving H2C gateway" + ofDirect,
+			// The server of net/http bounds it, see docs/performance.md.
+			references: proxies("H2C", ofDirect), target: 1, relative: "serving H2C nginx" + ofDirect, slack: 3.5,
+		},
+		{
+			work: "WebSocket messages/s, 64 connections", unit: "% of direct", metric: "serving WebSocket gateway" + ofDirect,
+			references: proxies("WebSocket", ofDirect), target: 0.9, relative: "serving WebSocket haproxy" + ofDirect,
+		},
+		{
+			work: "durable events/s of 1 KiB, one Trigger, end to end", unit: "% of direct", metric: "eventing OneTrigger broker-%-of-direct",
+			references: []reference{
+				{"events/s", "eventing OneTrigger delivered/s"}, {"direct events/s", "eventing OneTrigger direct-events/s"},
+				{"fdatasync/s", "eventing OneTrigger fdatasync/s"}, {"events/fdatasync", "eventing OneTrigger events/fdatasync"},
+			},
+			// 15,000 events/s where 50,000 are sent directly.
+			target: 30, slack: 3,
+		},
+		{
+			work: "p99 of events at half of that rate", unit: "ms", metric: "eventing OneTrigger broker-p99-ms",
+			references: []reference{{"direct", "eventing OneTrigger direct-p99-ms"}, {"p50", "eventing OneTrigger broker-p50-ms"}},
+			// It depends on the disk.
+			less: true, target: 10, slack: 10,
+		},
+		{
+			work: "deliveries/s with ten matching Triggers", unit: "x one Trigger", metric: "eventing TenTriggers ten/one", target: 3, slack: 2.5,
+		},
+		{
+			work: "API creates/s of Services", unit: "x ConfigMaps", metric: "bench API creates-ratio", target: 0.8,
+		},
+		{
+			work: "API creates/s of Services with distinct templates", unit: "x ConfigMaps", metric: "bench API creates-distinct-ratio", target: 0.6, slack: 4,
+		},
+		{
+			work: "p99 of API gets", unit: "x ConfigMaps", metric: "bench API get-p99-ratio", less: true, target: 1.2, slack: 4,
+		},
+		{
+			work: "50 Services on pods until all are Ready", unit: "x Deployments", cluster: true, metric: "cluster ManyServices ratio",
+			references: []reference{{"Services s", "cluster ManyServices services-s"}, {"Deployments s", "cluster ManyServices bare-s"}},
+			less:       true, target: 1.25,
+		},
+		{
+			work: "resident memory of all replicas, without Services", unit: "MB", cluster: true, metric: "cluster Memory rss-MB",
+			references: []reference{{"after 100 Services", "cluster Memory rss-100-Services-MB"}}, less: true, target: 6 * 110,
+		},
+	}
+}
