@@ -2,11 +2,11 @@ package chaos
 
 import (
 	"context"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/knative-apiserver/knative-apiserver/test/chaos/history"
 )
@@ -14,10 +14,13 @@ import (
 // storedName is the name of the Triggers whose dead letters are in the dead letter store.
 const storedName = "stored"
 
-// collectDeadLetters records the dead letters in the store, as if a sink had got them. seen are the names of the recorded ones.
-func (s *site) collectDeadLetters(ctx context.Context, seen sets.Set[string]) error {
-	resource := s.clients().Dynamic.Resource(schema.GroupVersionResource{Group: "eventing.knative.dev", Version: "v1alpha1", Resource: "deadletters"})
-	for _, ns := range s.namespaces {
+// collectEvery is the time between collections of dead letters: less than the time for which the full store of a long run keeps one.
+const collectEvery = 10 * time.Second
+
+// collectDeadLetters records the dead letters in the store, as if a sink had got them.
+func (l *load) collectDeadLetters(ctx context.Context) error {
+	resource := l.clients().Dynamic.Resource(schema.GroupVersionResource{Group: "eventing.knative.dev", Version: "v1alpha1", Resource: "deadletters"})
+	for _, ns := range l.namespaces {
 		options := metav1.ListOptions{LabelSelector: "eventing.knative.dev/trigger=" + storedName}
 		for {
 			list, err := resource.Namespace(ns).List(ctx, options)
@@ -25,11 +28,11 @@ func (s *site) collectDeadLetters(ctx context.Context, seen sets.Set[string]) er
 				return err
 			}
 			for i := range list.Items {
-				if name := ns + "/" + list.Items[i].GetName(); !seen.Has(name) {
-					seen.Insert(name)
+				if name := ns + "/" + list.Items[i].GetName(); !l.stored.Has(name) {
+					l.stored.Insert(name)
 					id, _, _ := unstructured.NestedString(list.Items[i].Object, "event", "id")
-					now := s.recorder.now()
-					s.recorder.record(func(h *history.History) {
+					now := l.recorder.now()
+					l.recorder.record(func(h *history.History) {
 						h.Attempts = append(h.Attempts, history.Attempt{Subscription: ns + "/" + storedName, Dead: true, ID: id, OK: true, Start: now, End: now})
 					})
 				}

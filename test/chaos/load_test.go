@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/knative-apiserver/knative-apiserver/test/chaos/history"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
@@ -45,6 +46,8 @@ type load struct {
 	seed    uint64
 	running sync.WaitGroup
 	values  atomic.Uint64
+	// stored are the names of the dead letters that were collected.
+	stored sets.Set[string]
 }
 
 // each calls work with some pause until ctx is canceled.
@@ -90,6 +93,7 @@ func (l *load) start(ctx context.Context) {
 		}
 	})
 	l.each(ctx, 500*time.Millisecond, func() { l.count(ctx) })
+	l.each(ctx, collectEvery, func() { _ = l.collectDeadLetters(ctx) }) // fails during faults
 }
 
 // count records the counters of dropped events.

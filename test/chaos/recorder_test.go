@@ -73,8 +73,8 @@ func (r *recorder) names() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// pending returns an error while watches or deliveries have not caught up.
-func (r *recorder) pending() error {
+// pending returns the number of watches and deliveries that have not caught up.
+func (r *recorder) pending() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.history.Pending()

@@ -29,10 +29,11 @@ type Clients struct {
 	Knative versioned.Interface
 }
 
-// NewClients returns clients with config, without its rate limit.
+// NewClients returns clients with config, without its rate limit. They do not log warnings of the API, which would hide failures in the output of a
+// load.
 func NewClients(config *rest.Config) (*Clients, error) {
 	config = rest.CopyConfig(config)
-	config.QPS = -1
+	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err
@@ -102,8 +103,10 @@ func (c *Clients) Do(t testing.TB, r Request) *Response {
 	return response
 }
 
-// Send is like Do, but can be called outside the test's goroutine.
+// Send is like Do, but can be called outside the test's goroutine. It fails if the answer takes longer than a minute, the limit of kube-apiserver.
 func (c *Clients) Send(ctx context.Context, r Request) (*Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
 	var body []byte
 	switch b := r.Body.(type) {
 	case nil:

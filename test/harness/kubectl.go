@@ -2,6 +2,7 @@ package harness
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -79,14 +80,16 @@ func (k *Kubectl) flags() []string {
 
 func (k *Kubectl) run(t testing.TB, input string, args []string) KubectlResult {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), k.path, args...)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, k.path, args...)
 	cmd.Env = k.env
 	cmd.Stdin = strings.NewReader(input)
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
+	if err != nil && (ctx.Err() != nil || !errors.As(err, &exit)) {
 		t.Fatalf("kubectl %s: %v", strings.Join(args, " "), err)
 	}
 	return KubectlResult{Stdout: stdout.String(), Stderr: stderr.String(), Code: cmd.ProcessState.ExitCode()}

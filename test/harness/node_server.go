@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 )
 
 // ServerName is the name of the StatefulSet of the server, and of the Service of its API.
@@ -94,7 +95,7 @@ func (n *Node) Whole(ctx context.Context) error {
 		return err
 	}
 	for i := range gateways {
-		if !slices.ContainsFunc(gateways[i].Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }) {
+		if !isReady(&gateways[i]) {
 			return fmt.Errorf("gateway %s is not ready", gateways[i].Name)
 		}
 	}
@@ -105,20 +106,48 @@ func (n *Node) Whole(ctx context.Context) error {
 	return err
 }
 
+func isReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue })
+}
+
+// Unready describes the replicas that are not ready: the checks that fail, and the end of the log.
+func (n *Node) Unready(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	pods, err := n.ServerPods(ctx)
+	if err != nil {
+		return err.Error()
+	}
+	var text strings.Builder
+	for i := range pods {
+		pod := &pods[i]
+		if isReady(pod) {
+			continue
+		}
+		fmt.Fprintf(&text, "%s is not ready: %s\n", pod.Name, pod.Status.Phase)
+		_, checks, err := n.read(ctx, pod, "/readyz?verbose")
+		if err != nil {
+			fmt.Fprintln(&text, err)
+		}
+		for line := range strings.Lines(checks) {
+			if !strings.HasPrefix(line, "[+]") {
+				text.WriteString(line)
+			}
+		}
+		log, err := n.Host.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, &corev1.PodLogOptions{TailLines: ptr.To[int64](20)}).DoRaw(ctx)
+		if err != nil {
+			fmt.Fprintln(&text, err)
+		}
+		for line := range strings.Lines(string(log)) {
+			fmt.Fprintf(&text, "%.300s\n", strings.TrimSpace(line))
+		}
+	}
+	return text.String()
+}
+
 // Metrics reads the metrics of a replica.
 func (n *Node) Metrics(ctx context.Context, pod *corev1.Pod) (string, error) {
-	config := rest.CopyConfig(n.Admin.Config)
-	// The request must reach this replica, whose certificate is valid for the Service's name.
-	config.TLSClientConfig.Insecure, config.CAData, config.CAFile = true, nil, ""
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return "", err
-	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+pod.Status.PodIP+":8443/metrics", http.NoBody)
-	if err != nil {
-		return "", err
-	}
-	code, text, err := Exchange(client, request)
+	code, text, err := n.read(ctx, pod, "/metrics")
 	if err != nil {
 		return "", err
 	}
@@ -126,6 +155,22 @@ func (n *Node) Metrics(ctx context.Context, pod *corev1.Pod) (string, error) {
 		return "", fmt.Errorf("get metrics of %s: code %d: %.200s", pod.Name, code, text)
 	}
 	return text, nil
+}
+
+// read gets a path from the API server of a replica.
+func (n *Node) read(ctx context.Context, pod *corev1.Pod, path string) (code int, text string, err error) {
+	config := rest.CopyConfig(n.Admin.Config)
+	// The request must reach this replica, whose certificate is valid for the Service's name.
+	config.TLSClientConfig.Insecure, config.CAData, config.CAFile = true, nil, ""
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return 0, "", err
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+pod.Status.PodIP+":8443"+path, http.NoBody)
+	if err != nil {
+		return 0, "", err
+	}
+	return Exchange(client, request)
 }
 
 // MetricsOf reads the metrics of a replica that have no labels.

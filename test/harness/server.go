@@ -67,15 +67,20 @@ func Eventually(t testing.TB, what string, probe func() error) {
 	}
 }
 
-// Poll calls probe until it succeeds or ctx ends, and then returns probe's last error.
+// Poll calls probe until it succeeds or ctx ends, and then returns probe's last error, and the one before it if the end of ctx interrupted the last.
 func Poll(ctx context.Context, probe func() error) error {
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
+	var before error
 	for {
 		err := probe()
 		if err == nil {
 			return nil
 		}
+		if ctx.Err() != nil && before != nil && errors.Is(err, ctx.Err()) {
+			err = fmt.Errorf("%w; before: %w", err, before)
+		}
+		before = err
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w; last attempt: %w", ctx.Err(), err)
@@ -108,6 +113,7 @@ func StartProcess(env []string, path string, args ...string) (*Process, error) {
 	}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p, p
+	p.cmd.WaitDelay = patience // for programs that it started and that keep its output open
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	go func() {
 		// The kernel sends Pdeathsig when the thread that started the program exits, so lock this one.
@@ -173,6 +179,20 @@ func (p *Process) CPUTime(t testing.TB) time.Duration {
 		ticks += n
 	}
 	return time.Duration(ticks) * tick
+}
+
+// ResidentMemory returns the resident memory of the program in bytes, without its children (proc_pid_statm(5)).
+func (p *Process) ResidentMemory(t testing.TB) int {
+	t.Helper()
+	statm, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", p.PID()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var size, resident int
+	if _, err := fmt.Sscan(string(statm), &size, &resident); err != nil {
+		t.Fatal(err)
+	}
+	return resident * os.Getpagesize()
 }
 
 // Exited returns a channel that is closed when the program has exited.

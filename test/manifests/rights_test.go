@@ -202,26 +202,29 @@ func TestTenants(t *testing.T) {
 	})
 }
 
-// TestDeadLetters checks that only the administrators of a namespace, and those to whom they bind the role, read the data of events: dead letters,
-// which a redrive delivers to a subscriber too.
+// TestDeadLetters checks that only the administrators of a namespace, and those to whom they bind the roles, read the data of past events: dead
+// letters, and the events that a redrive or a replay delivers to a subscriber.
 func TestDeadLetters(t *testing.T) {
 	each(t, func(t *testing.T, objects objects) {
 		found := 0
 		for _, role := range of[rbacv1.ClusterRole](t, objects, "ClusterRole") {
 			for _, rule := range role.Rules {
-				if !slices.Contains(rule.Resources, "deadletters") && !slices.Contains(rule.Resources, "triggers/redrive") && !slices.Contains(rule.Resources, "subscriptions/redrive") {
+				past := slices.DeleteFunc(slices.Clone(rule.Resources), func(r string) bool {
+					return r != "deadletters" && r != "triggers/redrive" && r != "subscriptions/redrive" && r != "brokers/replay"
+				})
+				if len(past) == 0 {
 					continue
 				}
-				found++
+				found += len(past)
 				for label := range role.Labels {
 					if strings.Contains(label, "aggregate-to-") && label != "rbac.authorization.k8s.io/aggregate-to-admin" {
-						t.Errorf("the label %s of %s makes others read dead letters", label, role.Name)
+						t.Errorf("the label %s of %s makes others read past events", label, role.Name)
 					}
 				}
 			}
 		}
-		if found != 3 {
-			t.Error("no role permits to read dead letters, or to deliver them again")
+		if found != 4 {
+			t.Errorf("%d rules permit to read dead letters, to deliver them again, and to replay events", found)
 		}
 	})
 }

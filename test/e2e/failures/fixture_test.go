@@ -100,6 +100,49 @@ func (s *space) ready(name string) *servingv1.Service {
 	})
 }
 
+// reports is like until with a timeout of prompt, since the Pods of the Service have begun to start if that is later.
+func (s *space) reports(name string, check func(*servingv1.Service) error) *servingv1.Service {
+	s.Helper()
+	service := s.until(name, patience, check)
+	reported := time.Now()
+	since := s.began
+	pods, err := node.Host.CoreV1().Pods(s.name).List(s.Context(), metav1.ListOptions{LabelSelector: servingv1.ServiceLabelKey + "=" + name})
+	if err != nil {
+		s.Fatal(err)
+	}
+	for i := range pods.Items {
+		if begun := begun(&pods.Items[i]); begun.After(since) {
+			since = begun
+		}
+	}
+	// Times of the host are in whole seconds.
+	if took := reported.Sub(since); took > prompt {
+		s.Errorf("reported after %v, and %v after the Pods have begun to start", time.Since(s.began).Round(time.Millisecond), took.Round(time.Second))
+	}
+	return service
+}
+
+// begun returns when the first containers of a Pod were started, or the last step before, if any.
+func begun(pod *corev1.Pod) (at time.Time) {
+	later := func(t *metav1.Time) {
+		if t != nil && t.After(at) {
+			at = t.Time
+		}
+	}
+	later(pod.Status.StartTime)
+	for i := range pod.Status.Conditions {
+		if c := &pod.Status.Conditions[i]; c.Status == corev1.ConditionTrue && c.Type != corev1.PodReady && c.Type != corev1.ContainersReady {
+			later(&c.LastTransitionTime)
+		}
+	}
+	for i := range pod.Status.ContainerStatuses {
+		if c := &pod.Status.ContainerStatuses[i]; c.RestartCount == 0 && c.State.Running != nil {
+			later(&c.State.Running.StartedAt)
+		}
+	}
+	return at
+}
+
 // until watches a Service until check returns nil, with a timeout since it was applied.
 func (s *space) until(name string, limit time.Duration, check func(*servingv1.Service) error) *servingv1.Service {
 	s.Helper()

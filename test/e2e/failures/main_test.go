@@ -14,7 +14,8 @@ import (
 )
 
 const (
-	// prompt is the maximum time until a failure is reported.
+	// prompt is the maximum time until a failure is reported, since the last change of the Service, or since its Pods have begun to start: a busy
+	// machine is slow to do so.
 	prompt = 10 * time.Second
 	// patience is the timeout of several steps on a busy machine.
 	patience = time.Minute

@@ -18,7 +18,7 @@ const notOwned = "NotOwned"
 // says waits until a Service has two conditions that are False with one reason: Ready and one that it depends on.
 func (s *space) says(name string, t duckv1.ConditionType, reason string, parts ...string) {
 	s.Helper()
-	s.until(name, prompt, func(service *servingv1.Service) error {
+	s.reports(name, func(service *servingv1.Service) error {
 		if err := isFalse(condition(service, &service.Status.Status, t), reason, parts...); err != nil {
 			return err
 		}

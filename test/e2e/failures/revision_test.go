@@ -31,7 +31,7 @@ type failure struct {
 func (s *space) fails(name string, want failure) *servingv1.Service {
 	s.Helper()
 	const revisionFailed = "RevisionFailed"
-	service := s.until(name, prompt, func(service *servingv1.Service) error {
+	service := s.reports(name, func(service *servingv1.Service) error {
 		status := &service.Status.Status
 		if err := isFalse(condition(service, status, servingv1.ServiceConditionConfigurationsReady), revisionFailed, want.parts...); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -68,7 +69,7 @@ func TestCertificateRotation(t *testing.T) {
 	l.more(t, 100)
 	l.stop()
 	l.done.Wait()
-	if err := l.failed(); err != nil {
+	if err := l.failed(time.Now()); err != nil {
 		t.Errorf("calls failed: %v", err)
 	}
 	roots := x509.NewCertPool()

@@ -80,7 +80,7 @@ func TestAggregatedDiscovery(t *testing.T) {
 				want := []string{"status"}
 				switch resource.Resource {
 				case "brokers":
-					want = []string{"status", "tail", "trace"}
+					want = []string{"replay", "status", "tail", "trace"}
 				case "channels":
 					want = []string{"status", "trace"}
 				case "revisions":

@@ -155,7 +155,9 @@ func TestInformers(t *testing.T) {
 // 410 Gone and the client lists again.
 func resume(t *testing.T, ns, resourceVersion string, names []string) {
 	t.Helper()
-	watch, err := host.Admin.Dynamic.Resource(harness.KindOf("Trigger").GVR()).Namespace(ns).Watch(t.Context(), metav1.ListOptions{ResourceVersion: resourceVersion})
+	ctx, cancel := stdcontext.WithTimeout(t.Context(), rediscovery)
+	defer cancel()
+	watch, err := host.Admin.Dynamic.Resource(harness.KindOf("Trigger").GVR()).Namespace(ns).Watch(ctx, metav1.ListOptions{ResourceVersion: resourceVersion})
 	if err != nil {
 		if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
 			t.Errorf("watching from an old resourceVersion: %v, want 410", err)

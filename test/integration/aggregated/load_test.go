@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
@@ -19,7 +20,13 @@ type load struct {
 	served atomic.Int64
 
 	mu       sync.Mutex
-	failures []error // guarded by mu
+	failures []failure // guarded by mu
+}
+
+// failure is a call that failed.
+type failure struct {
+	at  time.Time
+	err error
 }
 
 // startLoad creates, reads, lists and deletes objects through the aggregator concurrently, and repeats each of the other calls.
@@ -58,7 +65,7 @@ func startLoad(t *testing.T, namespace string, others ...func(ctx stdcontext.Con
 			for ctx.Err() == nil {
 				if err := work(ctx); err != nil && ctx.Err() == nil {
 					l.mu.Lock()
-					l.failures = append(l.failures, err)
+					l.failures = append(l.failures, failure{time.Now(), err})
 					l.mu.Unlock()
 					return
 				}
@@ -74,7 +81,7 @@ func (l *load) more(t *testing.T, n int64) {
 	t.Helper()
 	want := l.served.Load() + n
 	harness.Eventually(t, fmt.Sprintf("%d more requests are served", n), func() error {
-		if err := l.failed(); err != nil {
+		if err := l.failed(time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		if served := l.served.Load(); served < want {
@@ -84,9 +91,14 @@ func (l *load) more(t *testing.T, n int64) {
 	})
 }
 
-// failed returns the failures so far.
-func (l *load) failed() error {
+// failed returns the failures before a time.
+func (l *load) failed(before time.Time) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return errors.Join(l.failures...)
+	for _, f := range l.failures {
+		if f.at.Before(before) {
+			err = errors.Join(err, f.err)
+		}
+	}
+	return err
 }

@@ -38,7 +38,7 @@ func TestRestore(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		<-process.Exited()
+		t.Cleanup(process.Kill)
 		if code, err := process.ExitCode(); err != nil || code != 0 {
 			t.Fatalf("%v: exit code %d, %v\n%s", args, code, err, process.Log())
 		}

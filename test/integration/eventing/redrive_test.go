@@ -20,15 +20,21 @@ func redrivePath(namespace, trigger string) string {
 	return "/apis/eventing.knative.dev/v1/namespaces/" + namespace + "/triggers/" + trigger + "/redrive"
 }
 
-// redrive requests a redrive and returns the EventRun.
-func (s *server) redrive(t testing.TB, namespace, trigger, body string) *eventingv1alpha1.EventRun {
+// run requests an EventRun by a subresource and returns it.
+func (s *server) run(t testing.TB, path, body string) *eventingv1alpha1.EventRun {
 	t.Helper()
-	r := s.Do(t, harness.Request{Method: http.MethodPost, Path: redrivePath(namespace, trigger), Body: body})
+	r := s.Do(t, harness.Request{Method: http.MethodPost, Path: path, Body: body})
 	run := &eventingv1alpha1.EventRun{}
 	if err := json.Unmarshal(r.Body, run); err != nil || r.Code != http.StatusCreated || run.Kind != "EventRun" {
 		t.Fatalf("%v: %d %s", err, r.Code, r.Body)
 	}
 	return run
+}
+
+// redrive requests a redrive and returns the EventRun.
+func (s *server) redrive(t testing.TB, namespace, trigger, body string) *eventingv1alpha1.EventRun {
+	t.Helper()
+	return s.run(t, redrivePath(namespace, trigger), body)
 }
 
 // awaitRun waits until an EventRun has a phase.
@@ -52,6 +58,41 @@ func deliveredTo(s *harness.Subscriber, after int) (ids []string) {
 		ids = append(ids, d.ID)
 	}
 	return ids
+}
+
+// TestRedriveDestination delivers dead letters to another destination than the subscriber, which gets none. The ones that the destination does not accept
+// remain, and the EventRun fails.
+func TestRedriveDestination(t *testing.T) {
+	ns := namespace()
+	s := shared
+	sink := harness.NewSink(t)
+	subscriber, other := sink.At("/bill"), sink.At("/other")
+	subscriber.AnswerCode(http.StatusBadRequest)
+	orders := s.broker(t, ns, "orders")
+	s.trigger(t, ns, "orders", "bill", subscriber.URL, annotated(duckv1.DeliveryOrderAnnotationKey, duckv1.DeliveryOrdered))
+	events := numbered("event", "order", 10)
+	mustPost(t, orders, events...)
+	s.awaitDeadLetters(t, ns, "", 10)
+	before := subscriber.Requests()
+
+	other.AnswerCode(http.StatusBadRequest)
+	to := fmt.Sprintf(`{"destination": {"uri": %q}}`, other.URL)
+	failed := s.awaitRun(t, s.redrive(t, ns, "bill", to), eventingv1alpha1.EventRunFailed)
+	if failed.Status.Failed != 10 || failed.Status.Queued != 0 {
+		t.Errorf("status %+v", failed.Status)
+	}
+	s.awaitDeadLetters(t, ns, "", 10)
+
+	after := other.Requests()
+	other.AnswerCode(http.StatusOK)
+	done := s.awaitRun(t, s.redrive(t, ns, "bill", to), eventingv1alpha1.EventRunSucceeded)
+	if got := deliveredTo(other, after); !slices.Equal(got, ids(events)) || done.Status.Queued != 10 {
+		t.Errorf("delivered %q, status %+v", got, done.Status)
+	}
+	s.awaitDeadLetters(t, ns, "", 0)
+	if now := subscriber.Requests(); now != before {
+		t.Errorf("the subscriber has got %d requests more", now-before)
+	}
 }
 
 // TestRedrive delivers dead letters again by kubectl, in their order, once their subscriber works. They are deleted, and the
@@ -112,7 +153,7 @@ func TestRedrive(t *testing.T) {
 	s.awaitDeadLetters(t, ns, "", 30)
 	kubectl.MustFail(t, "may not change", "", "patch", "eventrun", "trigger-other", "--type=merge", "-p", `{"spec": {"target": {"name": "bill"}}}`)
 	kubectl.MustFail(t, "Forbidden", `{"apiVersion": "eventing.knative.dev/v1alpha1", "kind": "EventRun", "metadata": {"name": "a"}, "spec": {"target": {"kind": "Trigger", "name": "bill"}, "redrive": {}}}`, "create", "-f", "-")
-	for body, want := range map[string]string{`{"rate": 0}`: "rate: Invalid value", `{"destination": {"uri": "http://example.com/"}}`: "destination: Forbidden", `{"selector": {}}`: "selector: Required"} {
+	for body, want := range map[string]string{`{"rate": 0}`: "rate: Invalid value", `{"destination": {"uri": "/path"}}`: "destination.uri", `{"selector": {}}`: "selector: Required"} {
 		if r := s.Do(t, harness.Request{Method: http.MethodPost, Path: redrivePath(ns, "bill"), Body: body}); r.Code != http.StatusUnprocessableEntity || !strings.Contains(string(r.Body), want) {
 			t.Errorf("%s: %d %s", body, r.Code, r.Body)
 		}
@@ -145,10 +186,9 @@ func TestRedriveSubscription(t *testing.T) {
 	mustPost(t, channel, events...)
 	shared.awaitDeadLetters(t, ns, "", len(events))
 	subscriber.AnswerCode(http.StatusOK)
-	r := shared.Do(t, harness.Request{Method: http.MethodPost, Path: "/apis/messaging.knative.dev/v1/namespaces/" + ns + "/subscriptions/bill/redrive", Body: "{}"})
-	run := &eventingv1alpha1.EventRun{}
-	if err := json.Unmarshal(r.Body, run); err != nil || r.Code != http.StatusCreated || run.Name != "subscription-bill" {
-		t.Fatalf("%v: %d %s", err, r.Code, r.Body)
+	run := shared.run(t, "/apis/messaging.knative.dev/v1/namespaces/"+ns+"/subscriptions/bill/redrive", "{}")
+	if run.Name != "subscription-bill" {
+		t.Fatalf("the EventRun is called %s", run.Name)
 	}
 	shared.awaitRun(t, run, eventingv1alpha1.EventRunSucceeded)
 	if err := subscriber.AwaitAll(bounded(t), ids(events)); err != nil {

@@ -3,29 +3,12 @@ package eventing
 import (
 	"fmt"
 	"net/http"
-	"os"
 	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
-
-// resident returns the resident memory of a process in bytes.
-func resident(t testing.TB, pid int) int {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, _ := strings.Cut(string(status), "VmRSS:")
-	kilobytes, err := strconv.Atoi(strings.Fields(after)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kilobytes << 10
-}
 
 // series returns the number of series of metrics about events.
 func series(t testing.TB, s *server) int {
@@ -50,11 +33,11 @@ func TestDistinctTypes(t *testing.T) {
 		encoded("application/cloudevents-batch+json", "["+strings.Join(events, ",")+"]").mustSend(t, address)
 	}
 	post(0, batch)
-	before, had := resident(t, s.PID()), series(t, s)
+	before, had := s.ResidentMemory(t), series(t, s)
 	for first := batch; first < types; first += batch {
 		post(first, batch)
 	}
-	after := resident(t, s.PID())
+	after := s.ResidentMemory(t)
 	t.Logf("memory grew from %d to %d MiB", before>>20, after>>20)
 	if after-before > limit {
 		t.Errorf("memory grew from %d to %d MiB, more than %d", before>>20, after>>20, limit>>20)

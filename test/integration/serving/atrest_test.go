@@ -3,7 +3,6 @@ package serving
 import (
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"strconv"
 	"strings"
@@ -23,7 +22,7 @@ func TestAtRest(t *testing.T) {
 	const (
 		services = 200
 		window   = 5 * time.Second
-		windows  = 3
+		windows  = 5
 		// share is the fraction of one processor that the Services may use.
 		share = 0.03
 	)
@@ -55,7 +54,7 @@ func TestAtRest(t *testing.T) {
 	}
 	// A watch, because lists of that many objects would add load.
 	ready := map[string]bool{}
-	for timeout := time.After(time.Minute); len(ready) < services; {
+	for timeout := time.After(3 * time.Minute); len(ready) < services; {
 		select {
 		case <-timeout:
 			t.Fatalf("%d of %d Services are ready", len(ready), services)
@@ -69,25 +68,40 @@ func TestAtRest(t *testing.T) {
 			}
 		}
 	}
+	// The same work takes more CPU time while other tests use the caches of the processor, and a slow machine may write Events for minutes.
+	// What Services at rest use is in each window.
+	limit := idle + time.Duration(share*float64(window))
+	var failed error
+	for range windows {
+		if failed = s.isAtRest(t, limit, cpuTimeIn); failed == nil {
+			return
+		}
+	}
+	t.Errorf("%d Services at rest: %s, and none used %s of the processor in %s", services, failed, idle, window)
+}
+
+// isAtRest waits until writes have ended, and returns an error if a write occurs in the window that follows or more CPU time is used than
+// limit.
+func (s *server) isAtRest(t testing.TB, limit time.Duration, cpuTimeInWindow func() time.Duration) error {
+	t.Helper()
 	versions := s.settled(t)
 	written, err := s.storeRevision(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The same work takes more CPU time while other tests use the caches of the processor. The use by Services at rest is in each window.
-	limit, used := idle+time.Duration(share*float64(window)), time.Duration(math.MaxInt64)
-	for i := 0; i < windows && used > limit; i++ {
-		used = min(used, cpuTimeIn())
+	used := cpuTimeInWindow()
+	now, err := s.storeRevision(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if now != written {
+		return fmt.Errorf("the store was at revision %s and is at %s; written of Serving (-before +after):\n%s",
+			written, now, cmp.Diff(versions, s.mustVersions(t, "")))
 	}
 	if used > limit {
-		t.Errorf("%d Services at rest used %s of the processor in %s, and none used %s: want at most %s", services, used, window, idle, limit)
+		return fmt.Errorf("they used %s of the processor, want at most %s", used, limit)
 	}
-	if now, err := s.storeRevision(t.Context()); err != nil || now != written {
-		t.Errorf("the store was at revision %s and is at %s (%v): writes occurred", written, now, err)
-	}
-	if diff := cmp.Diff(versions, s.mustVersions(t, "")); diff != "" {
-		t.Errorf("written meanwhile (-before +after):\n%s", diff)
-	}
+	return nil
 }
 
 // cpuTime returns the CPU time of a process, with a resolution of 10 ms.

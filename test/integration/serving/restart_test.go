@@ -187,13 +187,16 @@ func (s *server) storeRevision(ctx context.Context) (string, error) {
 	return list.ResourceVersion, nil
 }
 
-// settled waits until no writes have occurred for some time, and returns the versions of the objects of Serving.
+// settled waits until no writes have occurred for some time, and returns the versions of the objects of Serving. A slow machine writes the
+// Events of many objects for minutes.
 func (s *server) settled(t testing.TB) map[string]string {
 	t.Helper()
 	const quiet = time.Second
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
 	var last string
 	var since time.Time
-	harness.Eventually(t, "no more writes occur", func() error {
+	err := harness.Poll(ctx, func() error {
 		revision, err := s.storeRevision(t.Context())
 		if err != nil {
 			return err
@@ -206,5 +209,8 @@ func (s *server) settled(t testing.TB) map[string]string {
 		}
 		return nil
 	})
+	if err != nil {
+		t.Fatalf("wait until no more writes occur: %v", err)
+	}
 	return s.mustVersions(t, "")
 }

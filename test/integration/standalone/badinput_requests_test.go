@@ -53,12 +53,12 @@ func TestBadInput(t *testing.T) {
 	}
 	// The first round fills caches and pools; the next round must not grow them.
 	run(t)
-	before := residentMemory(t, own.PID())
+	before := own.ResidentMemory(t)
 	for range 2 {
 		run(t)
 	}
 	harness.Eventually(t, "memory is near its earlier value", func() error {
-		return wantMemory(residentMemory(t, own.PID()), before)
+		return wantMemory(own.ResidentMemory(t), before)
 	})
 
 	k := harness.KindOf("Service")

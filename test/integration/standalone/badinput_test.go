@@ -3,32 +3,10 @@ package standalone
 import (
 	"bytes"
 	"fmt"
-	"os"
-	"regexp"
-	"strconv"
 	"strings"
-	"testing"
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
-
-// residentMemory returns the resident memory of a process in bytes.
-func residentMemory(t testing.TB, pid int) int64 {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	match := regexp.MustCompile(`VmRSS:\s+(\d+) kB`).FindSubmatch(status)
-	if match == nil {
-		t.Fatalf("no VmRSS in %s", status)
-	}
-	kilobytes, err := strconv.ParseInt(string(match[1]), 10, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kilobytes << 10
-}
 
 // badInput is a body that must be rejected. It is built when it is sent, because some are large.
 type badInput struct {
@@ -140,7 +118,7 @@ func many(n int) string {
 }
 
 // wantMemory allows for garbage that is not collected yet.
-func wantMemory(now, before int64) error {
+func wantMemory(now, before int) error {
 	const slack = 64 << 20
 	if now > before*3/2+slack {
 		return fmt.Errorf("the server holds %d MiB, before it was %d MiB", now>>20, before>>20)

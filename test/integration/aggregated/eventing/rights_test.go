@@ -103,3 +103,39 @@ func TestRedriveRight(t *testing.T) {
 	awaitCode(t, stranger, create, http.StatusForbidden, "subresource redrive")
 	awaitCode(t, operator, redrive, http.StatusCreated, `"kind":"EventRun"`)
 }
+
+// TestReplayRight replays archived events for users with the right brokers/replay only. A Broker without an archive is a conflict for them.
+func TestReplayRight(t *testing.T) {
+	ns := host.Namespace(t, "replay", nil)
+	if _, err := host.Admin.Knative.EventingV1().Brokers(ns).Create(t.Context(), &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Name: "orders"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	const operator, stranger = "replay-operator", "replay-stranger"
+	allow(t, ns, operator, right("brokers/replay", "create"))
+	allow(t, ns, stranger, right("brokers", "create"), right("brokers", "update"), right("triggers/redrive", "create"), right("eventruns", "create"))
+	replay := harness.Request{Method: http.MethodPost, Path: "/apis/eventing.knative.dev/v1/namespaces/" + ns + "/brokers/orders/replay", Body: "{}"}
+	awaitCode(t, stranger, replay, http.StatusForbidden, "brokers/replay")
+	awaitCode(t, operator, replay, http.StatusConflict, "archive-retention")
+}
+
+// TestObjectMetricsRight shows the numbers of events of a namespace to users with the right eventmetrics there.
+func TestObjectMetricsRight(t *testing.T) {
+	ns, other := host.Namespace(t, "metrics", nil), host.Namespace(t, "metrics-other", nil)
+	for _, each := range []string{ns, other} {
+		referrers(t, each)
+		broker, _ := addresses(t, each)
+		post(t, broker, "1")
+	}
+	const reader, stranger = "metrics-reader", "metrics-stranger"
+	allow(t, ns, reader, right("eventmetrics", "list"), right("eventmetrics", "get"))
+	allow(t, other, stranger, right("eventmetrics", "list"))
+	allow(t, ns, stranger, right("brokers", "list"))
+	path := "/apis/eventing.knative.dev/v1alpha1/namespaces/" + ns + "/eventmetrics"
+	awaitCode(t, reader, harness.Request{Method: http.MethodGet, Path: path + "/broker-parent"}, http.StatusOK, `"accepted":1,`)
+	awaitCode(t, stranger, harness.Request{Method: http.MethodGet, Path: path}, http.StatusForbidden, "eventmetrics")
+	awaitCode(t, reader, harness.Request{Method: http.MethodGet, Path: "/apis/eventing.knative.dev/v1alpha1/eventmetrics"}, http.StatusForbidden, "eventmetrics")
+	r, err := host.Admin.As(t, reader).Send(t.Context(), harness.Request{Method: http.MethodGet, Path: path})
+	if err != nil || r.Code != http.StatusOK || strings.Contains(string(r.Body), other) || !strings.Contains(string(r.Body), "broker-parent") {
+		t.Errorf("the list is %d %s, %v", r.Code, r.Body, err)
+	}
+}
