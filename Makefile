@@ -101,6 +101,14 @@ lint: ## Check the wording and run the linters of .golangci.yml
 conformance: ## List the clauses of the specifications with their tests, and write docs/conformance.md
 	@go run ./hack/conformance
 
+.PHONY: simulate-scaling
+simulate-scaling: ## Print how the autoscaler scales traces of requests, compared with the algorithm of Knative
+	go test -count=1 -v -run TestQuality ./pkg/dataplane/serving/autoscaler
+
+.PHONY: simulate
+simulate: ## Run what grows with a fleet at the size of docs/scale.md with the real code: [SCALE=100] percent
+	SCALE=$(or $(SCALE),100) go test -count=1 -v -timeout 30m ./test/scale
+
 .PHONY: simulate-events
 simulate-events: ## Run random histories of events and faults in virtual time: [HISTORIES=10000] [FIRST=1]
 	go test -count=1 -timeout 30m -run TestHistories ./pkg/dataplane/eventing/simulation -histories $(or $(HISTORIES),10000) -first $(or $(FIRST),1)
@@ -114,8 +122,19 @@ flood: build ## Attack every entry of a server in a container of 512 MiB; its me
 	FLOOD=1 go test -count=1 -v -timeout 15m $(TESTFLAGS) ./test/flood
 
 .PHONY: bench
-bench: build ## Run the benchmarks; gateway and broker benchmarks need wrk (apt-get install wrk)
-	go test -run '^$$' -bench . -p 1 -timeout 30m ./test/bench/... ./pkg/dataplane/...
+bench: SHELL := /bin/bash -o pipefail
+bench: build ## Run the benchmarks and print the table of docs/performance.md (apt-get install wrk nginx-light haproxy nghttp2-client)
+	go test -run '^$$' -bench . -p 1 -timeout 60m ./test/bench/... ./pkg/dataplane/... | go run ./hack/benchtable
+
+# A few minutes. The rows that need a cluster with a node are left out.
+.PHONY: bench-gates
+bench-gates: SHELL := /bin/bash -o pipefail
+bench-gates: export EVENTING_BENCH_WINDOW := 4s
+bench-gates: export EVENTING_BENCH_ROUNDS := 1
+bench-gates: build ## Run a short version of the benchmarks in the table, and fail if one misses its gate
+	go -C hack/cluster run . build >/dev/null
+	go test -run '^$$' -bench '^Benchmark(Throughput|Latency|H2C|WebSocket|OneTrigger|TenTriggers|API)$$' -short -p 1 -timeout 20m \
+		./test/bench ./test/bench/serving ./test/bench/eventing | go run ./hack/benchtable -gate
 
 .PHONY: chaos
 chaos: build ## Cause faults under load and check the recorded history: [DURATION=2m] [SEED=number] [E2E_CLUSTER=file: on that cluster too]

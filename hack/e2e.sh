@@ -4,6 +4,7 @@
 #
 #   hack/e2e.sh [go test flags...]      such as -run TestScaleToZeroAndBack ./test/e2e/serving
 #   KEEP=1 hack/e2e.sh                  keeps the cluster and the installation running
+#   MEASURE_AFTER=PID hack/e2e.sh       runs the tests that compare durations when that process has ended
 set -euo pipefail
 cd "$(dirname "$0")/.."
 dir=${CLUSTER_DIR:-$PWD/.cache/cluster}
@@ -37,10 +38,12 @@ if (($# > 0)); then
 	go test -count=1 -p 1 -timeout 40m "$@"
 else
 	# The operator tests disrupt the whole installation, and uninstalling removes it.
-	go list ./test/e2e/... | grep -vE '/(operator|uninstall|variants)$' | xargs go test -count=1 -p 1 -timeout 40m
-	go test -run '^$' -bench . -short -timeout 15m ./test/bench/cluster
+	go list ./test/e2e/... | grep -vE '/(operator|tenants|uninstall|variants)$' | xargs go test -count=1 -p 1 -timeout 40m
 	go test -count=1 -timeout 40m ./test/e2e/operator
 	CHAOS_DURATION=${CHAOS_DURATION:-1m} CHAOS_SEED=${CHAOS_SEED:-1} go test -v -count=1 -timeout 3h -run TestCluster ./test/chaos
+	[[ -z ${MEASURE_AFTER:-} ]] || tail --pid="$MEASURE_AFTER" -f /dev/null
+	go test -count=1 -timeout 40m ./test/e2e/tenants
+	go test -run '^$' -bench . -short -timeout 15m ./test/bench/cluster
 fi
 [[ -z ${KEEP:-} ]] || exit 0
 E2E_UNINSTALL=1 go test -count=1 -timeout 15m ./test/e2e/uninstall

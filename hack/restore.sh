@@ -123,6 +123,11 @@ if [[ $snapshot == --volumes ]]; then
 	mark_restored
 	adopt
 	start
+	# Gateways would watch from a resource version that is later than the objects have, and miss changes until then.
+	if [[ -n $(k get deployment knative-gateway --ignore-not-found -o name) ]]; then
+		k rollout restart deployment knative-gateway
+		k rollout status deployment knative-gateway --timeout="$timeout"
+	fi
 	exit
 fi
 domain=$(k get statefulset knative-apiserver -o 'jsonpath={.spec.template.spec.containers[0].args}' |
