@@ -25,6 +25,9 @@ import (
 // patience bounds every wait: long enough for a slow machine, since a passing test never waits so long.
 const patience = 30 * time.Second
 
+// stopPatience bounds the wait for a program that was told to stop: a server may take its stop timeout for each of several stages.
+const stopPatience = 3 * time.Minute
+
 // Root returns the repository's root directory.
 func Root() (string, error) {
 	dir, err := os.Getwd()
@@ -237,7 +240,7 @@ func (p *Process) Stop() error {
 	select {
 	case <-p.exited:
 		return nil
-	case <-time.After(patience):
+	case <-time.After(stopPatience):
 		// The goroutine dump shows where it hangs.
 		_ = p.cmd.Process.Signal(syscall.SIGQUIT)
 		select {
@@ -245,7 +248,7 @@ func (p *Process) Stop() error {
 		case <-time.After(patience):
 			p.Kill()
 		}
-		return fmt.Errorf("%s did not exit within %s of SIGTERM", p.name, patience)
+		return fmt.Errorf("%s did not exit within %s of SIGTERM", p.name, stopPatience)
 	}
 }
 
@@ -262,7 +265,7 @@ func (p *Process) StopAfter(t testing.TB) {
 			t.Error(err)
 		}
 		if t.Failed() {
-			t.Logf("output of %s:\n%s", p.name, tail(p.Log(), 400))
+			t.Logf("output of %s:\n%s", p.name, tail(p.Log(), 4000))
 		}
 	})
 }
