@@ -17,6 +17,8 @@ import (
 const (
 	// firstPort is the first port that Stable considers.
 	firstPort = 10000
+	// lastPort is before the range of NodePorts: kube-proxy takes connections to those from servers of the node.
+	lastPort = 30000
 	// attempts is the number of ports that Stable tries.
 	attempts = 100
 )
@@ -48,7 +50,7 @@ func Stable() (int, error) {
 	}
 	var errs []error
 	for range attempts {
-		port := firstPort + rand.IntN(first-firstPort)
+		port := firstPort + rand.IntN(min(first, lastPort)-firstPort)
 		if err := try(directory(), port); err != nil {
 			errs = append(errs, fmt.Errorf("port %d: %w", port, err))
 			continue

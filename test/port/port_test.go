@@ -74,10 +74,7 @@ func TestReservedByAnotherProcess(t *testing.T) {
 // TestInUse checks that a port in use is not reserved.
 func TestInUse(t *testing.T) {
 	dir := t.TempDir()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	listener := Listen(t)
 	port := listener.Addr().(*net.TCPAddr).Port
 	if err := try(dir, port); err == nil || errors.Is(err, errReserved) {
 		t.Errorf("a port in use: %v", err)

@@ -69,7 +69,7 @@ func child(t *testing.T, o crashOptions) (kill func(), current <-chan struct{}) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=^TestClusterChild$", "-test.timeout=120s")
+	cmd := exec.Command(os.Args[0], "-test.run=^TestClusterChild$", "-test.timeout=10m")
 	cmd.Env = append(os.Environ(), crashMember+"="+string(given))
 	output, err := cmd.StdoutPipe()
 	if err != nil {

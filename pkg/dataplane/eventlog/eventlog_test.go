@@ -18,7 +18,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/natstest"
 )
 
-const patience = 20 * time.Second
+const patience = 2 * time.Minute
 
 func open(t testing.TB, o Options) *Log {
 	t.Helper()
@@ -569,20 +569,15 @@ func testReopen(t *testing.T, o Options) {
 		attempts[string(f.Records[0])] = f.Attempt
 		f.Ack()
 	}
-	if elapsed := time.Since(delayed); elapsed > 2*time.Second {
-		t.Errorf("segments were delivered %v after Close, want them at once", elapsed)
-	}
 	f := reopened.next(t)
 	attempts[string(f.Records[0])] = f.Attempt
 	if elapsed := time.Since(delayed); elapsed < 1900*time.Millisecond {
 		t.Errorf("delayed segment was delivered after %v", elapsed)
 	}
 	f.Ack()
-	if diff := cmp.Diff(map[string]int{"delivered": 2, "waiting": 2, "delayed": 2}, attempts); diff != "" {
-		// The one that waited may not have been fetched before.
-		if attempts["waiting"] != 1 {
-			t.Errorf("attempts (-want +got):\n%s", diff)
-		}
+	// The one that waited may not have been fetched before. If the process is paused, segments are redelivered more often.
+	if attempts["delivered"] < 2 || attempts["waiting"] < 1 || attempts["delayed"] < 2 {
+		t.Errorf("attempts %v, want 2, of the waiting one 1", attempts)
 	}
 	reopened.none(t, 300*time.Millisecond)
 }

@@ -240,7 +240,10 @@ func newRuns(t *testing.T, to Target, store Store) (*Runs, <-chan struct{}) {
 				return
 			}
 			if _, full := s.progress.stored(); full || s.progress.report(time.Now()).Ended {
-				changed <- struct{}{}
+				select {
+				case changed <- struct{}{}:
+				default:
+				}
 			}
 		},
 	})
@@ -327,7 +330,7 @@ func TestDestination(t *testing.T) {
 	}
 	runs, ended := newRuns(t, to, store)
 	var got []string
-	failed := make(chan struct{})
+	failed, moved := make(chan struct{}), make(chan struct{})
 	runs.options.Send = func(_ context.Context, e *event.Event, to eventing.Endpoint, o sender.Attempt) sender.Result {
 		id := idOf(e)
 		got = append(got, to.URL+id)
@@ -339,6 +342,7 @@ func TestDestination(t *testing.T) {
 			return sender.Result{Code: 400, Err: errors.New("bad request")}
 		case id == "1" && to.URL == "http://a/":
 			close(failed)
+			<-moved
 			return sender.Result{Code: 503, Err: errors.New("unavailable"), Retryable: true}
 		}
 		return sender.Result{Code: 202}
@@ -349,6 +353,7 @@ func TestDestination(t *testing.T) {
 	<-failed
 	spec.Destination = &eventing.Endpoint{URL: "http://b/"}
 	runs.Start(name, spec)
+	close(moved)
 	<-ended
 	if p := runs.Start(name, spec); !p.Ended || p.Queued != 3 || p.Failed != 1 {
 		t.Errorf("progress %+v", p)

@@ -139,7 +139,7 @@ func TestTimedOutRequestKeepsItsPlace(t *testing.T) {
 		t.Run(path.name, func(t *testing.T) {
 			app, log := newStubborn(false), make(lines, 10)
 			spec := revision(1)
-			spec.ResponseStartTimeout = 300 * time.Millisecond
+			spec.ResponseStartTimeout = 2 * time.Second
 			b := serve(t, Options{StandardOnly: path.standardOnly, AccessLog: log}, spec, app)
 			defer close(app.end)
 			body := func() io.Reader {
@@ -180,7 +180,7 @@ func TestSilentTunnelKeepsItsPlace(t *testing.T) {
 		<-end
 	})
 	log, spec := make(lines, 10), revision(1)
-	spec.IdleTimeout = 200 * time.Millisecond
+	spec.IdleTimeout = 2 * time.Second
 	b := serve(t, Options{AccessLog: log}, spec, app)
 	r := b.request(t, http.MethodGet, nil)
 	r.Header.Set("Connection", "Upgrade")

@@ -440,23 +440,31 @@ func (b *lockedBuffer) String() string {
 
 // TestRelayTimeoutAndCancel covers timeouts and cancellation of forwarded requests.
 func TestRelayTimeoutAndCancel(t *testing.T) {
-	gone := make(chan bool, 2)
+	began, gone := make(chan bool, 2), make(chan bool, 2)
 	app := http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		drain(r.Body)
+		began <- true
 		<-r.Context().Done()
 		gone <- true
 	})
 	owner, other := ownerAndOther("a", "b")
 	spec := revision(1)
-	spec.Timeout = 300 * time.Millisecond
+	spec.Timeout = 2 * time.Second // the application must get the request before
 	all := serveReplicas(t, spec, []workload.Instance{{Name: "i", Address: listen(t, app)}}, nil, []string{"a", "b"}, "a", "b")
 	r := all[other]
 	if res, body := r.do(t, r.request(t, http.MethodGet, nil)); res.StatusCode != http.StatusGatewayTimeout || !strings.Contains(body, "request timeout") {
 		t.Errorf("%s %q", res.Status, body)
 	}
+	<-began
 	<-gone
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	patient := *spec
+	patient.Timeout = time.Minute
+	for _, replica := range all {
+		replica.SetRevision(&patient)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
+	go func() { <-began; cancel() }()
 	if res, err := r.client.Do(r.request(t, http.MethodGet, nil).WithContext(ctx)); err == nil {
 		res.Body.Close()
 		t.Error("an answer came")

@@ -221,7 +221,7 @@ func TestTimeouts(t *testing.T) {
 		}
 		<-r.Context().Done()
 	})
-	const short = 100 * time.Millisecond
+	const short, stall = 100 * time.Millisecond, time.Second
 	for _, test := range []struct {
 		timeouts routing.Revision
 		longest  time.Duration
@@ -230,8 +230,8 @@ func TestTimeouts(t *testing.T) {
 		{timeouts: routing.Revision{Timeout: short}, longest: time.Minute},
 		{timeouts: routing.Revision{Timeout: time.Minute, ResponseStartTimeout: short}, longest: time.Minute},
 		{timeouts: routing.Revision{Timeout: time.Minute, IdleTimeout: short}, longest: time.Minute},
-		{timeouts: routing.Revision{Timeout: time.Minute, IdleTimeout: short}, longest: time.Minute, stalls: true},
-		{timeouts: routing.Revision{Timeout: time.Minute}, longest: short, stalls: true},
+		{timeouts: routing.Revision{Timeout: time.Minute, IdleTimeout: stall}, longest: time.Minute, stalls: true},
+		{timeouts: routing.Revision{Timeout: time.Minute}, longest: stall, stalls: true},
 	} {
 		options := Options{MaxTimeout: func() time.Duration { return test.longest }}
 		onPaths(t, options, app, func(t *testing.T, b *bench, send func() *http.Request) {

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -112,7 +113,9 @@ func TestTimeouts(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			ended := make(chan struct{})
+			var reached atomic.Bool
 			app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
+				reached.Store(true)
 				skipHead(r)
 				trySend(conn, tc.answer)
 				untilClosed(r)
@@ -128,13 +131,16 @@ func TestTimeouts(t *testing.T) {
 			} else {
 				expect(t, conn, refused("504 Gateway Timeout", "request timeout", false))
 			}
-			if took := time.Since(begin); took < 10*time.Millisecond || took > 2*time.Second {
+			if took := time.Since(begin); took < 10*time.Millisecond {
 				t.Errorf("duration %v", took)
 			}
 			if r := router.result(t); !errors.Is(r.Err, serving.ErrTimeout) {
 				t.Errorf("result %+v", r)
 			}
-			<-ended
+			// A request that timed out before it was sent has no connection.
+			if reached.Load() {
+				<-ended
+			}
 		})
 	}
 }
@@ -182,7 +188,7 @@ func TestInterimIsNoStart(t *testing.T) {
 		untilClosed(r)
 	})
 	router := newFakeRouter(app)
-	router.timeouts = serving.Timeouts{Start: 100 * time.Millisecond, Stall: patience}
+	router.timeouts = serving.Timeouts{Start: 2 * time.Second, Stall: patience}
 	conn := dial(t, serve(t, &Server{Handler: router}))
 	write(t, conn, getA)
 	expect(t, conn, hint+refused("504 Gateway Timeout", "request timeout", false))

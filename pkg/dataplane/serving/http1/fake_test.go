@@ -216,7 +216,7 @@ func readHead(r *bufio.Reader) (string, error) {
 }
 
 // patience is the time that a test waits for an immediate result.
-const patience = 10 * time.Second
+const patience = time.Minute
 
 // dial returns a connection to addr that is closed when the test ends.
 func dial(t testing.TB, addr string) net.Conn {
