@@ -17,6 +17,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/app/lifecycle"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 	"github.com/knative-apiserver/knative-apiserver/pkg/host"
+	testport "github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
 // served sends the client configuration of the controllers once the API is served.
@@ -57,12 +58,7 @@ func serveAPI(t *testing.T) (*apiserver.StandaloneOptions, *rest.Config) {
 
 func listenLocal(t *testing.T) net.Listener {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	return listener
+	return testport.Listen(t)
 }
 
 // get returns the status code of a GET request to a listener, or an error if it does not listen.
@@ -135,7 +131,7 @@ func TestStandaloneModules(t *testing.T) {
 	if err := all.informers.Start(ctx, func(err error) { t.Errorf("informers failed: %v", err) }); err != nil {
 		t.Fatal(err)
 	}
-	limited, cancelLimited := context.WithTimeout(ctx, time.Minute)
+	limited, cancelLimited := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancelLimited()
 	for _, m := range modules {
 		if err := m.Ready(limited); err != nil {

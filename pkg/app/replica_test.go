@@ -25,7 +25,7 @@ import (
 
 // leases is a host cluster without Leases that stores those created.
 func leases(t *testing.T) (host *rest.Config, created <-chan *coordinationv1.Lease) {
-	leases := make(chan *coordinationv1.Lease, 1)
+	leases := make(chan *coordinationv1.Lease, 1000) // one for each attempt: the handler must not block
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var answer any
 		w.Header().Set("Content-Type", "application/json")

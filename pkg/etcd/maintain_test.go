@@ -141,7 +141,7 @@ func TestDefragment(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer e.Stop()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	client := open(t, e)
 	var last *clientv3.PutResponse

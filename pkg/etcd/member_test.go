@@ -77,7 +77,7 @@ func newFleet(t *testing.T, n int) *fleet {
 		f.options = append(f.options, MemberOptions{
 			Dir: t.TempDir(), Name: "member-" + strconv.Itoa(i), PeerAddress: peer, Listen: peer, ListenClient: client,
 			TLS:    TLSFiles{CertFile: cert, KeyFile: key, CAFile: ca},
-			Record: f.record, Timeout: time.Minute, Logger: logger,
+			Record: f.record, Timeout: 5 * time.Minute, Logger: logger,
 		})
 	}
 	t.Cleanup(func() {
@@ -130,9 +130,12 @@ func (f *fleet) lose(n int) {
 
 func (f *fleet) put(n int, key string) {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(f.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(f.t.Context(), time.Minute)
 	defer cancel()
-	if _, err := open(f.t, f.running[n]).Put(ctx, key, "value"); err != nil {
+	// With a condition, as all writes of the API have: the member repeats the write if a change of leaders loses it.
+	_, err := open(f.t, f.running[n]).Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(key), "=", 0)).
+		Then(clientv3.OpPut(key, "value")).Commit()
+	if err != nil {
 		f.t.Fatalf("writing '%s' through member %d: %v", key, n, err)
 	}
 }
@@ -140,7 +143,7 @@ func (f *fleet) put(n int, key string) {
 // holds fails the test unless a member has the keys.
 func (f *fleet) holds(n int, keys ...string) {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(f.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(f.t.Context(), time.Minute)
 	defer cancel()
 	got, err := open(f.t, f.running[n]).Get(ctx, "", clientv3.WithPrefix(), clientv3.WithKeysOnly())
 	if err != nil {
@@ -172,7 +175,12 @@ func (f *fleet) voters(want int) {
 		if len(members) != want || voters != want {
 			f.t.Errorf("member %d knows %d members, %d of them voting, want %d", i, len(members), voters, want)
 		}
-		if err := e.Health(f.t.Context()); err != nil {
+		// A slow disk causes an election at any time.
+		err := e.Health(f.t.Context())
+		for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); err = e.Health(f.t.Context()) {
+			<-time.After(50 * time.Millisecond)
+		}
+		if err != nil {
 			f.t.Errorf("health of member %d: %v", i, err)
 		}
 	}
@@ -270,12 +278,17 @@ func (f *fleet) halfway(n int) {
 	if err := e.open(m.Dir); err != nil {
 		t.Fatal(err)
 	}
-	// It fails at the record.
-	m.Record = &refusing{memory: f.record}
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	// It fails at the record. Failures before that are retried, as by StartMember.
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	if err := m.start(ctx, e); !errors.Is(err, errRefused) && !errors.Is(err, context.DeadlineExceeded) {
-		t.Fatalf("starting without a record to write: %v, want an error", err)
+	m.Record = &refusing{memory: f.record, refused: cancel}
+	err = m.start(ctx, e)
+	for err != nil && !errors.Is(err, errRefused) && ctx.Err() == nil {
+		e.halt()
+		err = m.start(ctx, e)
+	}
+	if !errors.Is(err, errRefused) {
+		t.Fatalf("starting without a record to write: %v, want errRefused", err)
 	}
 	if !e.server.Server.IsLearner() {
 		t.Fatal("the member counts before it is recorded")
@@ -285,7 +298,11 @@ func (f *fleet) halfway(n int) {
 var errRefused = errors.New("refused")
 
 // refusing is a record that rejects writes.
-type refusing struct{ *memory }
+type refusing struct {
+	*memory
+	// refused is called when a write is rejected.
+	refused func()
+}
 
 func (r *refusing) Update(ctx context.Context, change func(*State)) (State, error) {
 	before := r.get()
@@ -293,6 +310,7 @@ func (r *refusing) Update(ctx context.Context, change func(*State)) (State, erro
 	after.Joined = slices.Clone(before.Joined)
 	change(&after)
 	if !after.equal(before) {
+		r.refused()
 		return State{}, errRefused
 	}
 	return r.memory.Update(ctx, func(*State) {})

@@ -18,6 +18,8 @@ const (
 	// retryAfter is the time from the election of a leader to the retry of the writes that are still pending. Normally, the new leader
 	// commits all writes that it knows within a round trip.
 	retryAfter = heartbeatMs * time.Millisecond
+	// settleAfter is the time in which the outcome of an earlier attempt that was applied arrives, also on a busy machine.
+	settleAfter = time.Second
 	// lostAfter is the time after which a write that is still pending is retried although no leader was elected. A leader whose transfer of
 	// leadership fails discards writes for electionMs and stays the leader.
 	lostAfter = 3 * electionMs / 2 * time.Millisecond
@@ -97,7 +99,7 @@ func retry(ctx context.Context, changed func() <-chan struct{}, write func(conte
 				return o.response, nil
 			case o.err == nil:
 				// If another attempt was applied before this one, it was answered before it, too, and its outcome arrives now.
-				unmet, settled = o.response, time.After(retryAfter)
+				unmet, settled = o.response, time.After(settleAfter)
 			case isDropped(o.err) && time.Now().Before(limit):
 				if due == nil {
 					due = time.After(retryAfter)
@@ -111,6 +113,13 @@ func retry(ctx context.Context, changed func() <-chan struct{}, write func(conte
 				return nil, o.err
 			}
 		case <-settled:
+			select {
+			case o := <-outcomes: // it arrived at the same time
+				if o.err == nil && o.response.Succeeded {
+					return o.response, nil
+				}
+			default:
+			}
 			return unmet, nil
 		case <-ctx.Done():
 			return nil, status.FromContextError(ctx.Err()).Err()

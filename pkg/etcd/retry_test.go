@@ -166,7 +166,7 @@ func TestRetry(t *testing.T) {
 		"committed by the new leader":           {[]time.Duration{time.Second}, []step{{1100 * time.Millisecond, applied}}, applied, 1100 * time.Millisecond},
 		"lost":                                  {[]time.Duration{time.Second}, []step{{never, timedOut}, {0, applied}}, applied, 1200 * time.Millisecond},
 		"lost twice":                            {[]time.Duration{time.Second, 2 * time.Second}, []step{{never, timedOut}, {never, timedOut}, {0, applied}}, applied, 2200 * time.Millisecond},
-		"lost, the condition is not met":        {[]time.Duration{time.Second}, []step{{never, timedOut}, {0, unmet}}, unmet, 1400 * time.Millisecond},
+		"lost, the condition is not met":        {[]time.Duration{time.Second}, []step{{never, timedOut}, {0, unmet}}, unmet, 2200 * time.Millisecond},
 		"applied, and the retry is not":         {[]time.Duration{time.Second}, []step{{1210 * time.Millisecond, applied}, {0, unmet}}, applied, 1210 * time.Millisecond},
 		"the retry is applied first":            {[]time.Duration{time.Second}, []step{{1210 * time.Millisecond, unmet}, {20 * time.Millisecond, applied}}, applied, 1220 * time.Millisecond},
 		"none is applied":                       {[]time.Duration{time.Second}, []step{{1300 * time.Millisecond, unmet}, {0, unmet}}, unmet, 1300 * time.Millisecond},

@@ -70,7 +70,12 @@ func (w *watched) reported(prefix, part string) bool {
 
 func (w *watched) write(t *testing.T, name, content string) {
 	t.Helper()
-	if err := os.WriteFile(filepath.Join(w.dir, name), []byte(content), 0o600); err != nil {
+	path := filepath.Join(w.dir, name)
+	// A reload between the truncation of a file and its write would find it empty.
+	if err := os.WriteFile(path+".next", []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path+".next", path); err != nil {
 		t.Fatal(err)
 	}
 }

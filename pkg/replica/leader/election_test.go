@@ -73,7 +73,7 @@ func TestElection(t *testing.T) {
 			t.Fatalf("at first: a leads %t, b leads %t", a.Leading(), b.Leading())
 		}
 		a.setDown(true)
-		after(leaseDuration + 4*retryPeriod)
+		after(leaseDuration + 5*retryPeriod)
 		if a.Leading() || !b.Leading() {
 			t.Fatalf("without its server: a leads %t, b leads %t", a.Leading(), b.Leading())
 		}
