@@ -113,7 +113,7 @@ func (i *Installation) Start() error {
 	if i.Server, err = StartProcess(nil, i.binary, i.args...); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	if err := Poll(ctx, func() error { return i.available(ctx) }); err != nil {
 		i.Server.Kill()

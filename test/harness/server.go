@@ -23,7 +23,7 @@ import (
 )
 
 // patience bounds every wait: long enough for a slow machine, since a passing test never waits so long.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // stopPatience bounds the wait for a program that got SIGTERM: a server may take its stop timeout for each of several stages.
 const stopPatience = 3 * time.Minute

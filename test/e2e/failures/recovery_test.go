@@ -18,7 +18,7 @@ import (
 func (s *space) keepAsking(service *servingv1.Service, want string) (stop func()) {
 	s.Helper()
 	ctx, cancel := context.WithCancel(s.Context())
-	client := node.HTTPClient(prompt)
+	client := node.HTTPClient(patience)
 	done := make(chan error, 1)
 	n := 0
 	go func() {
@@ -107,7 +107,7 @@ func TestCrashWhileItServes(t *testing.T) {
 		template.Annotations = map[string]string{"autoscaling.knative.dev/min-scale": "1"}
 	})
 	service := s.ready("app")
-	client := node.HTTPClient(prompt)
+	client := node.HTTPClient(patience)
 	defer client.CloseIdleConnections()
 	crash := func() {
 		t.Helper()

@@ -10,7 +10,7 @@ import (
 
 const (
 	// attemptLimit is the timeout of one attempt of a call, giveUp of a call with all attempts.
-	attemptLimit, giveUp = 10 * time.Second, 30 * time.Second
+	attemptLimit, giveUp = 10 * time.Second, time.Minute
 	// retryPause is the pause of a client before it retries.
 	retryPause = 100 * time.Millisecond
 	// keptFailures is the number of failures that an activity reports.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -14,7 +15,12 @@ import (
 
 // outage is the maximum time of a call with all attempts until peers consider a killed replica dead: its Lease lasts 6 seconds,
 // the leader's 8, and etcd elects a leader within a few.
-const outage = 15 * time.Second
+func outage() time.Duration {
+	if os.Getenv("MEASURE_AFTER") != "" {
+		return 40 * time.Second // other tests run beside it
+	}
+	return 15 * time.Second
+}
 
 // TestKilledReplicas kills replicas: their leadership, their Brokers and their etcd membership are handed over, and they
 // recover without intervention.
@@ -71,8 +77,8 @@ func (l *load) mustHaveGoneOn(t *testing.T) {
 		all = append(all, &l.api.writes, &l.api.reads)
 	}
 	for _, a := range all {
-		if slowest := a.worst(); slowest > outage {
-			t.Errorf("%s: one took %s until it succeeded, more than %s", a.name, slowest, outage)
+		if slowest := a.worst(); slowest > outage() {
+			t.Errorf("%s: one took %s until it succeeded, more than %s", a.name, slowest, outage())
 		}
 	}
 }

@@ -30,7 +30,7 @@ func TestStory(t *testing.T) {
 			return map[string]any{"image": image, "env": []any{map[string]any{"name": variable, "value": value}}}
 		},
 		Sink: harness.NewSinkOn(t, node.Address),
-		Ingress: &http.Client{Timeout: attemptLimit, Transport: &http.Transport{
+		Ingress: &http.Client{Timeout: time.Minute, Transport: &http.Transport{
 			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 				return new(net.Dialer).DialContext(ctx, network, net.JoinHostPort(pod.Status.PodIP, "8082"))
 			},

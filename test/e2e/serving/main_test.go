@@ -88,8 +88,13 @@ func (s *space) apply(t testing.TB, object runtime.Object) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A warning that the machine was too busy for the dry run is allowed.
-	if got := s.kubectl.Run(t, string(manifest), "apply", "-f", "-"); got.Code != 0 {
+	s.applyManifest(t, string(manifest))
+}
+
+// applyManifest applies objects in YAML or JSON. A warning that the machine was too busy for the dry run is allowed.
+func (s *space) applyManifest(t testing.TB, manifest string) {
+	t.Helper()
+	if got := s.kubectl.Run(t, manifest, "apply", "-f", "-"); got.Code != 0 {
 		t.Fatalf("kubectl apply of %s: %+v", manifest, got)
 	}
 }

@@ -56,13 +56,13 @@ func TestSample(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, "sample", nil)
 	manifest := s.sample(t)
-	s.kubectl.Must(t, manifest, "apply", "-f", "-")
+	s.applyManifest(t, manifest)
 	s.kubectl.Must(t, "", "wait", "ksvc/hello", "--for=condition=Ready", "--timeout="+patience.String())
 	url := s.kubectl.Must(t, "", "get", "ksvc", "hello", "-o", "jsonpath={.status.url}")
 	if got := s.get(t, url); got != "Hello World!\n" {
 		t.Errorf("GET %s answers %q", url, got)
 	}
-	s.kubectl.Must(t, strings.ReplaceAll(manifest, "World", "Cluster"), "apply", "-f", "-")
+	s.applyManifest(t, strings.ReplaceAll(manifest, "World", "Cluster"))
 	s.kubectl.Must(t, "", "wait", "ksvc/hello", "--for=condition=Ready", "--timeout="+patience.String())
 	if got := s.get(t, url); got != "Hello Cluster!\n" {
 		t.Errorf("after a change %s answers %q", url, got)

@@ -51,7 +51,10 @@ func TestUninstall(t *testing.T) {
 	if err := namespaces.Delete(t.Context(), kept, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "no namespace is being deleted", func() error {
+	// The namespace controller waits for minutes if a Pod needs longer to end.
+	ctx, cancel = context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	err = harness.Poll(ctx, func() error {
 		list, err := namespaces.List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -63,6 +66,9 @@ func TestUninstall(t *testing.T) {
 		}
 		return nil
 	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if _, err := namespaces.Get(t.Context(), harness.SystemNamespace, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("namespace %s still exists (%v)", harness.SystemNamespace, err)
 	}
