@@ -99,6 +99,20 @@ func (h home) running(node bool) (alive, dead []string, err error) {
 	return alive, dead, nil
 }
 
+// lockKilled locks the directory if no daemon of the cluster runs. It returns nil if one does, or if another command has the lock.
+func (h home) lockKilled() (*fileLock, error) {
+	lock, err := tryLock(h.path(markerFile))
+	if lock == nil || err != nil {
+		return nil, err
+	}
+	alive, _, err := h.running(true)
+	if err != nil || len(alive) > 0 {
+		lock.release()
+		return nil, err
+	}
+	return lock, nil
+}
+
 // stopAll stops the daemons one after the other, and deletes the pid file of each that ended. Then it restores the state of the
 // machine from before the node.
 func (h home) stopAll(ctx context.Context, progress io.Writer) error {

@@ -65,6 +65,43 @@ func TestDownKeepsWhatIsNotTheClusters(t *testing.T) {
 	}
 }
 
+func TestLockKilled(t *testing.T) {
+	h := home(t.TempDir())
+	_, daemon := startChild(t, "echo; exec sleep 60")
+	if err := writeJSON(h.pidFile("kubelet"), daemon); err != nil {
+		t.Fatal(err)
+	}
+	lockKilled := func() bool {
+		t.Helper()
+		lock, err := h.lockKilled()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lock == nil {
+			return false
+		}
+		lock.release()
+		return true
+	}
+	if lockKilled() {
+		t.Error("locked a cluster that runs")
+	}
+	if err := daemon.stop(0); err != nil {
+		t.Fatal(err)
+	}
+	command, err := h.lock(t.Context(), io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lockKilled() {
+		t.Error("locked a cluster during another command")
+	}
+	command.release()
+	if !lockKilled() {
+		t.Error("did not lock a cluster without a running daemon")
+	}
+}
+
 func TestLockExcludesAndSurvivesDeletion(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "home", "lock")
 	first, err := acquireLock(t.Context(), path, "", io.Discard)

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/netip"
@@ -159,18 +160,27 @@ func nodeOwner() (owner home, found bool, err error) {
 }
 
 // claimMachine returns an error if this machine cannot run a node. It cleans up after a node whose cluster directory was
-// deleted manually.
-func claimMachine(ctx context.Context) error {
+// deleted manually, or whose cluster was killed.
+func claimMachine(ctx context.Context, progress io.Writer) error {
 	owner, found, err := nodeOwner()
 	if err != nil {
 		return err
 	}
 	if found {
-		if _, err := os.Stat(owner.machineFile()); owner != "" && err == nil {
+		if _, err := os.Stat(owner.machineFile()); owner == "" || err != nil {
+			return restoreMachine(ctx, owner)
+		}
+		lock, err := owner.lockKilled()
+		if err != nil {
+			return err
+		}
+		if lock == nil {
 			return fmt.Errorf("the cluster in %s has its node on this machine, which carries one at a time: "+
 				"stop it with 'cluster down --dir %[1]s'", owner)
 		}
-		return restoreMachine(ctx, owner)
+		defer lock.release()
+		fmt.Fprintf(progress, "the cluster in %s was killed: removing its node from this machine\n", owner)
+		return owner.stopAll(ctx, progress)
 	}
 	for _, family := range []string{"ip", "ip6"} {
 		if hasTable(ctx, family, "kube-proxy") {

@@ -65,7 +65,7 @@ func up(ctx context.Context, h home, o upOptions, progress io.Writer) (info, err
 		return info{}, err
 	}
 	if o.node {
-		if err := claimMachine(ctx); err != nil {
+		if err := claimMachine(ctx, progress); err != nil {
 			return info{}, err
 		}
 	}
