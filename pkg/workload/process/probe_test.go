@@ -281,7 +281,7 @@ func TestLiveness(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: get, PeriodSeconds: 1, FailureThreshold: 1}
+	r.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: get, PeriodSeconds: 1, TimeoutSeconds: 20, FailureThreshold: 1}
 	h.apply(r, 1)
 	i := h.await(r, "a backend", ready(1)).Instances[0]
 	pid := ask(t, i.Address).Pid

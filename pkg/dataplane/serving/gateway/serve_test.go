@@ -261,7 +261,7 @@ func TestTimeouts(t *testing.T) {
 // TestStreamOutlivesTimeouts checks that the timeouts for the start of a response do not limit a response that has started
 // (serving 9.4.2-3).
 func TestStreamOutlivesTimeouts(t *testing.T) {
-	const limit = time.Second
+	const limit = 2 * time.Second
 	proceed := make(chan bool)
 	app := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		drain(r.Body)
@@ -481,13 +481,13 @@ func upgrading(serve func(conn net.Conn, from io.Reader)) http.Handler {
 // traffic, and is closed without traffic (serving 9.4.2-3). No close frame is sent in the middle of another frame.
 func TestUpgrade(t *testing.T) {
 	spec := revision(1)
-	spec.Timeout = time.Second
+	spec.Timeout = 4 * time.Second
 	b := serve(t, Options{}, spec, upgrading(func(conn net.Conn, from io.Reader) { echo(conn, from) }))
 	conn, reader := b.upgrade(t)
 	began := time.Now()
-	pause := time.NewTicker(spec.Timeout / 3)
+	pause := time.NewTicker(spec.Timeout / 10)
 	defer pause.Stop()
-	for time.Since(began) < spec.Timeout*3/2 {
+	for time.Since(began) < spec.Timeout*5/4 {
 		// The start of a frame of 101 bytes and more.
 		fmt.Fprintln(conn, "hello")
 		if line, err := reader.ReadString('\n'); line != "hello\n" {
@@ -520,7 +520,7 @@ func TestSilentWebSocket(t *testing.T) {
 		got <- string(all)
 	})
 	spec := revision(1)
-	spec.Timeout = 500 * time.Millisecond
+	spec.Timeout = 2 * time.Second
 	names := []string{"a", "b"}
 	owner, other := ownerAndOther(names...)
 	all := serveReplicas(t, spec, []workload.Instance{{Name: "i", Address: listen(t, app)}}, nil, names, names...)

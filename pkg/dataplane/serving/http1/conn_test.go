@@ -103,7 +103,7 @@ func TestHeaderTimeout(t *testing.T) {
 // TestIdleTimeout expects a connection without requests to be closed.
 func TestIdleTimeout(t *testing.T) {
 	router := newFakeRouter(answering(t, hi, nil))
-	addr := serve(t, &Server{Handler: router, IdleTimeout: 50 * time.Millisecond})
+	addr := serve(t, &Server{Handler: router, IdleTimeout: time.Second})
 	expectEnd(t, dial(t, addr), "")
 	conn := dial(t, addr)
 	write(t, conn, getA)

@@ -147,6 +147,7 @@ func TestTimeouts(t *testing.T) {
 
 // TestResponseStartPasses expects the limits until the response starts not to apply to the rest.
 func TestResponseStartPasses(t *testing.T) {
+	const limit = 3 * time.Second
 	finish := make(chan struct{})
 	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
 		skipHead(r)
@@ -155,11 +156,11 @@ func TestResponseStartPasses(t *testing.T) {
 		trySend(conn, hi[len(hi)-1:])
 	})
 	router := newFakeRouter(app)
-	router.timeouts = serving.Timeouts{Start: time.Second, ResponseStart: time.Second, Idle: time.Second, Stall: patience}
+	router.timeouts = serving.Timeouts{Start: limit, ResponseStart: limit, Idle: limit, Stall: patience}
 	conn := dial(t, serve(t, &Server{Handler: router}))
 	write(t, conn, getA)
 	expect(t, conn, hi[:len(hi)-1])
-	time.AfterFunc(1500*time.Millisecond, func() { close(finish) })
+	time.AfterFunc(limit+limit/4, func() { close(finish) })
 	expect(t, conn, hi[len(hi)-1:])
 }
 
