@@ -62,6 +62,7 @@ type Server struct {
 	GenericAPIServer *genericapiserver.GenericAPIServer
 
 	controllersToken string
+	stored           []Stored
 	logs             *revisionlog.Late
 	gateway          *service.LateGateway
 	explainer        *revision.LateExplainer
@@ -148,6 +149,7 @@ func (c *Config) New() (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+	built.stored = stored(infos)
 	for _, info := range infos {
 		if err := server.InstallAPIGroup(info); err != nil {
 			return nil, fmt.Errorf("install API group %s: %w", info.PrioritizedVersions[0].Group, err)
@@ -172,6 +174,9 @@ func (s *Server) ControllersConfig() *rest.Config {
 	config.BearerToken = s.controllersToken
 	return config
 }
+
+// Stored returns the resources of the Knative API groups that this server stores: none without the API.
+func (s *Server) Stored() []Stored { return s.stored }
 
 // SetGateway sets the gateway of the subresource services/proxy.
 func (s *Server) SetGateway(gateway service.Gateway) { s.gateway.Set(gateway) }

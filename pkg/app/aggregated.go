@@ -268,7 +268,7 @@ func (a *aggregated) Start(ctx context.Context, server *apiserver.Server) error 
 	} else {
 		a.replica.election.Subscribe(a.faults.lead)
 	}
-	clients, err := newClients(a.guarded(config), recorder)
+	clients, err := newClients(a.guarded(config), server.Stored(), recorder)
 	if err != nil {
 		return err
 	}

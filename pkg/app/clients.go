@@ -2,6 +2,7 @@ package app
 
 import (
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/garbage"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned"
@@ -24,7 +26,8 @@ type clients struct {
 	recorder  record.EventRecorder
 }
 
-func newClients(config *rest.Config, recorder record.EventRecorder) (*clients, error) {
+// newClients returns clients whose informers read the resources in stored without requests.
+func newClients(config *rest.Config, stored []apiserver.Stored, recorder record.EventRecorder) (*clients, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	client, err := versioned.NewForConfig(config)
@@ -32,11 +35,16 @@ func newClients(config *rest.Config, recorder record.EventRecorder) (*clients, e
 		return nil, fmt.Errorf("create client of controllers: %w", err)
 	}
 	informers := externalversions.NewSharedInformerFactoryWithOptions(client, 0, externalversions.WithTransform(withoutManagedFields))
+	for _, resource := range stored {
+		informers.InformerFor(resource.New(), func(versioned.Interface, time.Duration) cache.SharedIndexInformer {
+			return cache.NewSharedIndexInformer(resource, resource.New(), 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
+		})
+	}
 	return &clients{config: config, versioned: client, informers: informers, recorder: recorder}, nil
 }
 
 // withoutManagedFields removes the managed fields from cached objects, a third of their size. No controller reads them, and the
-// server keeps the managed fields if a write omits them.
+// server keeps the managed fields if a write omits them. It changes no memory that objects of apiserver.Stored share.
 func withoutManagedFields(obj any) (any, error) {
 	if object, ok := obj.(metav1.Object); ok {
 		object.SetManagedFields(nil)

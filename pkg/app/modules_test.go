@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
@@ -20,12 +19,12 @@ import (
 	testport "github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
-// served sends the client configuration of the controllers once the API is served.
-type served chan *rest.Config
+// served sends the server once the API is served.
+type served chan *apiserver.Server
 
 // Start implements apiserver.Components.
 func (s served) Start(_ context.Context, server *apiserver.Server) error {
-	s <- server.ControllersConfig()
+	s <- server
 	return nil
 }
 
@@ -33,13 +32,15 @@ func (s served) Start(_ context.Context, server *apiserver.Server) error {
 func (s served) Ready() error { return nil }
 
 // serveAPI runs an API server with an embedded etcd until the test ends.
-func serveAPI(t *testing.T) (*apiserver.StandaloneOptions, *rest.Config) {
+func serveAPI(t *testing.T) (*apiserver.StandaloneOptions, *apiserver.Server) {
 	t.Helper()
 	options := apiserver.NewStandaloneOptions()
 	options.DataDir, options.SecurePort = t.TempDir(), 0
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	config, stopped := make(served, 1), make(chan error, 1)
-	go func() { stopped <- options.RunServer(ctx, io.Discard, apiserver.Dependencies{Components: config}, nil) }()
+	servers, stopped := make(served, 1), make(chan error, 1)
+	go func() {
+		stopped <- options.RunServer(ctx, io.Discard, apiserver.Dependencies{Components: servers}, nil)
+	}()
 	t.Cleanup(func() {
 		stop()
 		if err := <-stopped; err != nil {
@@ -47,8 +48,8 @@ func serveAPI(t *testing.T) (*apiserver.StandaloneOptions, *rest.Config) {
 		}
 	})
 	select {
-	case c := <-config:
-		return options, c
+	case server := <-servers:
+		return options, server
 	case err := <-stopped:
 		stopped <- err
 		t.Fatalf("the API server ended: %v", err)
@@ -79,7 +80,8 @@ func get(t *testing.T, listener net.Listener) (int, error) {
 
 // Each module of a standalone server starts, becomes ready once the modules before it work, and stops.
 func TestStandaloneModules(t *testing.T) {
-	api, config := serveAPI(t)
+	api, server := serveAPI(t)
+	config := server.ControllersConfig()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	s := newStandalone(ctx, StandaloneConfig{
@@ -95,7 +97,7 @@ func TestStandaloneModules(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer stopRecorder()
-	clients, err := newClients(config, recorder)
+	clients, err := newClients(config, server.Stored(), recorder)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -195,7 +195,7 @@ func (s *standalone) Start(ctx context.Context, server *apiserver.Server) error 
 	}
 	s.faults.recordBy(recorder)
 	s.faults.lead(true)
-	clients, err := newClients(config, recorder)
+	clients, err := newClients(config, server.Stored(), recorder)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,119 @@
+package app
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
+	"github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned"
+	generated "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/eventing/v1"
+)
+
+// TestStored checks that lists and watches of Stored return what a client gets, and that watches share nothing.
+func TestStored(t *testing.T) {
+	_, server := serveAPI(t)
+	client, err := versioned.NewForConfig(server.ControllersConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := newCoreKinds(server.ControllersConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	namespace := &corev1.Namespace{}
+	namespace.Name = "default"
+	if _, err := core.kubernetes.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	brokers := client.EventingV1().Brokers("default")
+	var direct apiserver.Stored
+	kinds := map[string]bool{}
+	for _, resource := range server.Stored() {
+		kinds[fmt.Sprintf("%T", resource.New())] = true
+		if _, ok := resource.New().(*eventingv1.Broker); ok {
+			direct = resource
+		}
+	}
+	if len(kinds) != 12 || !kinds["*v1.Service"] || !kinds["*v1alpha1.EventRun"] {
+		t.Fatalf("stored kinds are %v", kinds)
+	}
+	for _, name := range []string{"a", "b"} {
+		create(t, brokers, name)
+	}
+	viaClient, err := client.EventingV1().Brokers("").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed, err := direct.ListWithContext(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := listed.(*eventingv1.BrokerList)
+	if len(list.Items) != 2 || list.ResourceVersion != viaClient.ResourceVersion || !equality.Semantic.DeepEqual(list.Items, viaClient.Items) {
+		t.Fatalf("listed %+v, a client gets %+v", list, viaClient)
+	}
+
+	// With this many watches, the watch cache encodes each object once for all.
+	options := metav1.ListOptions{ResourceVersion: list.ResourceVersion, AllowWatchBookmarks: true}
+	reference, err := client.EventingV1().Brokers("").Watch(t.Context(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reference.Stop()
+	var watches []watch.Interface
+	for range 4 {
+		w, err := direct.WatchWithContext(t.Context(), options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Stop()
+		watches = append(watches, w)
+	}
+	create(t, brokers, "c")
+	if _, err := brokers.Patch(t.Context(), "c", "application/merge-patch+json", []byte(`{"metadata":{"labels":{"colour":"red"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := brokers.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []watch.EventType{watch.Added, watch.Modified, watch.Deleted} {
+		expected := next(t, reference)
+		if expected.Type != want {
+			t.Fatalf("a client gets %+v, want %s", expected, want)
+		}
+		for n, w := range watches {
+			event := next(t, w)
+			if event.Type != expected.Type || !equality.Semantic.DeepEqual(event.Object, expected.Object) {
+				t.Errorf("watch %d returns %s %+v, a client gets %s %+v", n, event.Type, event.Object, expected.Type, expected.Object)
+			}
+			event.Object.(*eventingv1.Broker).Labels["of"] = "this watch only"
+		}
+	}
+}
+
+func create(t *testing.T, brokers generated.BrokerInterface, name string) {
+	t.Helper()
+	broker := &eventingv1.Broker{}
+	broker.Name, broker.Labels = name, map[string]string{"name": name}
+	if _, err := brokers.Create(t.Context(), broker, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// next returns the next event that is not a bookmark.
+func next(t *testing.T, w watch.Interface) watch.Event {
+	t.Helper()
+	for event := range w.ResultChan() {
+		if event.Type != watch.Bookmark {
+			return event
+		}
+	}
+	t.Fatal("the watch has ended")
+	return watch.Event{}
+}
