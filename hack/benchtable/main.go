@@ -69,9 +69,10 @@ func read(from io.Reader, to io.Writer) (results, error) {
 
 // row is a figure.
 type row struct {
-	// work is the measured work, in unit, cluster is true if it needs a cluster with a node.
+	// work is the measured work, in unit.
 	work, unit string
-	cluster    bool
+	// leftOut is the reason why it may be left out. Without a reason, -gate requires it.
+	leftOut string
 	// metric is the key of the figure in results. references are the keys of others, by their names.
 	metric     string
 	references []reference
@@ -119,8 +120,8 @@ func report(to io.Writer, rows []row, all results, gate bool) error {
 		limit, _ := r.bound(all, cmp.Or(r.slack, defaultSlack))
 		state := ""
 		switch {
-		case !measured && r.cluster:
-			state = "left out: needs a cluster with a node (`E2E_CLUSTER`)"
+		case !measured && r.leftOut != "":
+			state = "left out: " + r.leftOut
 		case !measured:
 			state = "left out: not run"
 			missed = append(missed, r.work+" was not measured")

@@ -9,6 +9,12 @@ func proxies(benchmark, suffix string) []reference {
 	return all
 }
 
+// Reasons why figures are left out.
+const (
+	needsCluster = "needs a cluster with a node (`E2E_CLUSTER`)"
+	onlyLong     = "some minutes long, only in `make bench`"
+)
+
 // table returns the figures. Ratios to something that is measured in the same run depend little on the machine: those decide.
 func table() []row {
 	const ofDirect, added = "-%-of-direct", "-added-p50-µs"
@@ -59,13 +65,52 @@ func table() []row {
 			work: "p99 of API gets", unit: "x ConfigMaps", metric: "bench API get-p99-ratio", less: true, target: 1.2, slack: 4,
 		},
 		{
-			work: "50 Services on pods until all are Ready", unit: "x Deployments", cluster: true, metric: "cluster ManyServices ratio",
+			work: "50 Services on pods until all are Ready", unit: "x Deployments", leftOut: needsCluster, metric: "cluster ManyServices ratio",
 			references: []reference{{"Services s", "cluster ManyServices services-s"}, {"Deployments s", "cluster ManyServices bare-s"}},
 			less:       true, target: 1.25,
 		},
 		{
-			work: "resident memory of all replicas, without Services", unit: "MB", cluster: true, metric: "cluster Memory rss-MB",
-			references: []reference{{"after 100 Services", "cluster Memory rss-100-Services-MB"}}, less: true, target: 6 * 110,
+			work: "requests/s to a Pod through the default installation, 64 connections", unit: "% of direct", leftOut: needsCluster, metric: "serving Installed gateway" + ofDirect,
+			references: []reference{{"requests/s", "serving Installed gateway-req/s"}, {"direct requests/s", "serving Installed direct-req/s"}}, target: 60,
+		},
+		{
+			work: "durable events/s through the default installation, one Trigger", unit: "% of direct", leftOut: needsCluster, metric: "eventing Installed broker-%-of-direct",
+			references: []reference{{"events/s", "eventing Installed events/s"}, {"direct events/s", "eventing Installed direct-events/s"}},
+			// 6,000 events/s where 50,000 are sent directly.
+			target: 12,
+		},
+		{
+			work: "CPU of an idle replica", unit: "% of a core", leftOut: needsCluster, metric: "cluster Idle replica-cpu-%", less: true, target: 1,
+		},
+		{
+			work: "resident memory of all replicas and gateways, without Services", unit: "MB", leftOut: needsCluster, metric: "cluster Memory rss-MB",
+			references: []reference{{"with 100 Services", "cluster Memory rss-100-Services-MB"}, {"after their deletion", "cluster Memory rss-returned-MB"}},
+			less:       true, target: 6 * 110,
+		},
+		{
+			work: "time until it is that again, after 100 Services were deleted", unit: "s", leftOut: needsCluster, metric: "cluster Memory returned-after-s", less: true, target: 600,
+		},
+		{
+			work: "growth: Services created per second, the last thousand of 10,000", unit: "x the first", leftOut: onlyLong, metric: "growth Growth Services-last/first",
+			references: []reference{{"the first, /s", "growth Growth Services/s"}, {"all ready after s", "growth Growth Services-ready-s"}}, target: 0.8,
+		},
+		{
+			work: "growth: memory for a Service with its children", unit: "kB", leftOut: onlyLong, metric: "growth Growth kB/Service",
+			references: []reference{{"kB/Trigger", "growth Growth kB/Trigger"}}, less: true, target: 60,
+		},
+		{
+			work: "growth: resident memory with 10,000 Services and 10,000 Triggers", unit: "MB", leftOut: onlyLong, metric: "growth Growth server-MB",
+			references: []reference{{"restarted", "growth Growth restarted-MB"}}, less: true, target: 1000,
+		},
+		{
+			work: "growth: a changed Route takes effect, p99", unit: "ms", leftOut: onlyLong, metric: "growth Growth route-p99-ms",
+			references: []reference{{"p50", "growth Growth route-p50-ms"}}, less: true, target: 20,
+		},
+		{
+			work: "growth: a host is served after kill -9", unit: "s", leftOut: onlyLong, metric: "growth Growth served-after-s", less: true, target: 2,
+		},
+		{
+			work: "growth: an event is accepted after kill -9", unit: "s", leftOut: onlyLong, metric: "growth Growth accepted-after-s", less: true, target: 5,
 		},
 	}
 }

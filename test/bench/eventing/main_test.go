@@ -68,7 +68,7 @@ func run(m *testing.M) (code int, err error) {
 			return 0, errors.Join(errors.New("EVENTING_BENCH_ROUNDS must be a number from 1"), err)
 		}
 	}
-	if subscribers, err = startSink(); err != nil {
+	if subscribers, err = startSink("127.0.0.1"); err != nil {
 		return 0, err
 	}
 	defer subscribers.Kill()

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// sinkVariable is the environment variable that makes the test binary the process that receives events.
+	// sinkVariable is the environment variable that makes the test binary the process that receives events, at an address of this machine.
 	sinkVariable = "EVENTING_BENCH_SINK"
 	// maxSubscribers is the number of subscribers, at the paths /0, /1, ...
 	maxSubscribers = 10
@@ -136,7 +136,7 @@ func (r *reception) figures() *received {
 
 // serveSink receives events until the process is killed. GET /?run=RUN starts a run, GET / returns its figures so far.
 func serveSink() error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", net.JoinHostPort(os.Getenv(sinkVariable), "0"))
 	if err != nil {
 		return err
 	}
@@ -169,12 +169,13 @@ type sinkProcess struct {
 	runs int
 }
 
-func startSink() (*sinkProcess, error) {
+// startSink starts the process on a free port of an address of this machine.
+func startSink(address string) (*sinkProcess, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	process, err := harness.StartProcess([]string{sinkVariable + "=1"}, self)
+	process, err := harness.StartProcess([]string{sinkVariable + "=" + address}, self)
 	if err != nil {
 		return nil, err
 	}

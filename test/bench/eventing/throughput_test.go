@@ -23,9 +23,15 @@ func (f flow) events(subscribers int) float64 {
 	return min(f.accepted, f.delivered/float64(subscribers))
 }
 
+// subject is a measured server.
+type subject interface {
+	// CPUTime returns the CPU time that it has used so far.
+	CPUTime(t testing.TB) time.Duration
+}
+
 // flowOf measures a broker with a number of matching Triggers. fields are lines of each request's header. It returns once all accepted events are delivered, and fails if
 // one never is.
-func flowOf(b *testing.B, s *server, address string, matching int, fields ...string) flow {
+func flowOf(b *testing.B, s subject, address string, matching int, fields ...string) flow {
 	b.Helper()
 	run := subscribers.begin(b)
 	subscribers.drained(b, matching, send(b, address, run, warmUp, fields...).wait(b).accepted)

@@ -35,13 +35,15 @@ var (
 	wrkFaults = regexp.MustCompile(`Non-2xx or 3xx responses: \d+|Socket errors: .*`)
 )
 
-// runWrk sends requests over keep-alive connections. It always connects to this machine. The host of an https URL is the server name of the
-// handshake.
+// runWrk sends requests over keep-alive connections. The host of an https URL is the server name of the handshake, with this machine.
 func runWrk(b *testing.B, url, host string, connections int, duration time.Duration) load {
 	b.Helper()
 	threads := min(2, connections)
 	cmd := exec.CommandContext(b.Context(), wrk, "-t", strconv.Itoa(threads), "-c", strconv.Itoa(connections), "-d", duration.String(), "--latency",
-		"-s", "loopback.lua", "-H", "Host: "+host, url)
+		"-H", "Host: "+host, url)
+	if strings.HasPrefix(url, "https:") {
+		cmd.Args = append(cmd.Args, "-s", "loopback.lua")
+	}
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		b.Fatalf("wrk: %v\n%s", err, out)
