@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Starts a real cluster with a node, installs the server as documented in the README, runs the end-to-end tests and the benchmarks
-# that require Pods, uninstalls, tests the other variants, and stops the cluster. Requires root on Linux.
+# Starts a real cluster with a node, tests the variants that are not the default, installs the server as documented in the README, runs the
+# end-to-end tests and the benchmarks that require Pods, uninstalls, and stops the cluster. Requires root on Linux.
 #
 #   hack/e2e.sh [go test flags...]      such as -run TestScaleToZeroAndBack ./test/e2e/serving
 #   KEEP=1 hack/e2e.sh                  keeps the cluster and the installation running
@@ -33,6 +33,8 @@ export SERVER_FLAGS="--allow-destination=${registry%:*},$(field address) --shutd
 
 make --no-print-directory image
 make --no-print-directory image-push REF="$image"
+# These tests install the server themselves.
+(($# > 0)) || E2E_IMAGE=$image go test -count=1 -timeout 20m ./test/e2e/variants
 make --no-print-directory install IMAGE="$image"
 if (($# > 0)); then
 	go test -count=1 -p 1 -timeout 40m "$@"
@@ -48,5 +50,3 @@ else
 fi
 [[ -z ${KEEP:-} ]] || exit 0
 E2E_UNINSTALL=1 go test -count=1 -timeout 15m ./test/e2e/uninstall
-# These tests install the server themselves.
-(($# > 0)) || E2E_IMAGE=$image go test -count=1 -timeout 20m ./test/e2e/variants

@@ -22,7 +22,7 @@ import (
 const imageVariable = "E2E_IMAGE"
 
 // patience is the timeout of waits for several steps.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 var (
 	node  *harness.Node
@@ -75,7 +75,7 @@ func install(t *testing.T, variant string) {
 func uninstall(t *testing.T) {
 	t.Helper()
 	// The context of a test is canceled during its cleanup.
-	ctx, cancel := context.WithTimeout(context.Background(), 5*patience)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
 	defer cancel()
 	if err := node.Script(ctx, "uninstall.sh"); err != nil {
 		t.Error(err)

@@ -174,8 +174,9 @@ func TestLatestRevisions(t *testing.T) {
 		t.Errorf("while the second Revision fails, %q answers", got)
 	}
 
-	// The third Revision is slower than the fourth.
-	shared.apply(t, app(t, ns, "order", env("TARGET", "3"), env("START_DELAY", "1s")))
+	// The third Revision starts after the fourth.
+	closed, open := gate(t)
+	shared.apply(t, app(t, ns, "order", env("TARGET", "3"), closed))
 	eventually(t, client.Configurations(ns), "order", "has created the third Revision", func(c *servingv1.Configuration) error {
 		if c.Status.LatestCreatedRevisionName != "order-00003" {
 			return fmt.Errorf("status %+v", c.Status)
@@ -183,6 +184,7 @@ func TestLatestRevisions(t *testing.T) {
 		return nil
 	})
 	shared.deploy(t, app(t, ns, "order", env("TARGET", "4")))
+	open()
 	eventually(t, client.Revisions(ns), "order-00003", "is ready", func(r *servingv1.Revision) error { return isReady(r, &r.Status.Status) })
 	// The Configuration must observe it before the next change.
 	shared.deploy(t, app(t, ns, "order", env("TARGET", "5")))
@@ -249,7 +251,8 @@ func TestLatestReadyRevisionDeleted(t *testing.T) {
 	client := shared.Knative.ServingV1()
 	shared.configure(t, configurationOf(t, ns, "lost"))
 	shared.configured(t, ns, "lost")
-	shared.configure(t, configurationOf(t, ns, "lost", env("START_DELAY", "2s")))
+	closed, open := gate(t)
+	shared.configure(t, configurationOf(t, ns, "lost", closed))
 	eventually(t, client.Configurations(ns), "lost", "has created the second Revision", func(c *servingv1.Configuration) error {
 		if c.Status.LatestCreatedRevisionName != "lost-00002" {
 			return fmt.Errorf("status %+v", c.Status)
@@ -262,6 +265,7 @@ func TestLatestReadyRevisionDeleted(t *testing.T) {
 	eventually(t, client.Configurations(ns), "lost", "reports the deleted Revision", func(c *servingv1.Configuration) error {
 		return condition(c, &c.Status.Status, duckv1.ConditionReady, corev1.ConditionFalse, "RevisionDeleted")
 	})
+	open()
 	if c := shared.configured(t, ns, "lost"); c.Status.LatestReadyRevisionName != "lost-00002" {
 		t.Errorf("ready with %+v", c.Status)
 	}

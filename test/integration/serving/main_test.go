@@ -140,6 +140,22 @@ func env(name, value string) option {
 	}
 }
 
+// gate returns an option with which backends do not start before open is called.
+func gate(t testing.TB) (closed option, open func()) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "open")
+	closed = func(s *servingv1.Service) {
+		s.Spec.Template.Spec.Containers[0].StartupProbe = &corev1.Probe{
+			ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"test", "-e", file}}}, PeriodSeconds: 1, FailureThreshold: 100,
+		}
+	}
+	return closed, func() {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // annotation sets an annotation of the revision template.
 func annotation(key, value string) option {
 	return func(s *servingv1.Service) { metav1.SetMetaDataAnnotation(&s.Spec.Template.ObjectMeta, key, value) }
