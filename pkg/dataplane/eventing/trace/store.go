@@ -351,8 +351,8 @@ func (w *writer) pause(until time.Time) {
 	}
 }
 
-// keptBuffer bounds the buffers that are kept for the next records.
-const keptBuffer = 1 << 20
+// keptBuffer bounds the buffers that are kept for the next records: those of a namespace under load, which wait until they press.
+const keptBuffer = 2 * pressing
 
 // write writes the records of all queues.
 func (w *writer) write() {
