@@ -291,6 +291,14 @@ type Standalone struct {
 // readyLine contains, in parentheses, the name and address of each component, separated by commas.
 var readyLine = regexp.MustCompile(`(?m)^knative-apiserver is ready at (https://\S+), kubeconfig (\S+)(?: \((.+)\))?$`)
 
+// DetectMutations makes all servers that start afterwards panic when anything changes an object in the cache of an informer, which shares memory
+// with the watch cache of the API. They keep copies for that, so their memory grows.
+func DetectMutations() {
+	if err := os.Setenv("KUBE_CACHE_MUTATION_DETECTOR", "true"); err != nil {
+		panic(err)
+	}
+}
+
 // StartStandalone starts a server on dataDir and free ports, and waits until it is ready.
 func StartStandalone(dataDir string, args ...string) (*Standalone, error) {
 	return StartStandaloneBy(nil, dataDir, args...)

@@ -27,6 +27,7 @@ const patience = time.Minute
 var shared *server
 
 func TestMain(m *testing.M) {
+	harness.DetectMutations()
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -29,6 +29,7 @@ import (
 var shared *server
 
 func TestMain(m *testing.M) {
+	harness.DetectMutations()
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
