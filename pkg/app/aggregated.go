@@ -268,7 +268,7 @@ func (a *aggregated) Start(ctx context.Context, server *apiserver.Server) error 
 	} else {
 		a.replica.election.Subscribe(a.faults.lead)
 	}
-	clients, err := newClients(a.guarded(config), server.Stored(), recorder)
+	clients, err := newClients(a.guarded(config), a.stored(server), recorder)
 	if err != nil {
 		return err
 	}
@@ -359,6 +359,15 @@ func (a *aggregated) modules(ctx context.Context, clients *clients) ([]lifecycle
 		reconciling = append(reconciling, &joined{replica: a.replica})
 	}
 	return []lifecycle.Stage{knowing, reconciling, accepting}, nil
+}
+
+// stored returns the resources that informers of this process read without requests: none if it only serves the API, because all of
+// them are started.
+func (a *aggregated) stored(server *apiserver.Server) []apiserver.Stored {
+	if a.Serving == nil && a.Eventing == nil {
+		return nil
+	}
+	return server.Stored()
 }
 
 // guarded returns config for clients that reject writes of what this replica does not own.

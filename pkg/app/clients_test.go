@@ -97,6 +97,19 @@ func TestStored(t *testing.T) {
 	}
 }
 
+// TestStoredWithoutInformers checks that a process that only serves the API keeps no second copy of its objects.
+func TestStoredWithoutInformers(t *testing.T) {
+	_, server := serveAPI(t)
+	api := &aggregated{}
+	if got := api.stored(server); len(got) != 0 {
+		t.Errorf("only with the API, informers of %d resources are started", len(got))
+	}
+	api.Eventing = &EventingConfig{}
+	if got := api.stored(server); len(got) != len(server.Stored()) || len(got) == 0 {
+		t.Errorf("with Eventing, %d of %d resources are read without requests", len(got), len(server.Stored()))
+	}
+}
+
 func create(t *testing.T, brokers generated.BrokerInterface, name string) {
 	t.Helper()
 	broker := &eventingv1.Broker{}
