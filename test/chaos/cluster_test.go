@@ -41,13 +41,7 @@ var _ installation = &cluster{}
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
-	node, err := harness.OpenNode()
-	if errors.Is(err, harness.ErrNoNode) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	node := harness.NodeFor(t)
 	// The policy of a killed run remains.
 	policies := node.Host.AdmissionregistrationV1()
 	for _, remove := range []func(context.Context, string, metav1.DeleteOptions) error{
@@ -58,6 +52,7 @@ func newCluster(t *testing.T) *cluster {
 		}
 	}
 	c := &cluster{Node: node, replaced: func(context.Context) error { return nil }}
+	var err error
 	if c.image, err = node.AppImage(); err != nil {
 		t.Fatal(err)
 	}

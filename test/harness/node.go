@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,6 +59,19 @@ func OpenNode() (*Node, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	return n, n.FindGateway(ctx)
+}
+
+// NodeFor is OpenNode for one test, which is skipped without a cluster.
+func NodeFor(t testing.TB) *Node {
+	t.Helper()
+	n, err := OpenNode()
+	if errors.Is(err, ErrNoNode) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 // FindGateway finds the gateway of an installation that was created after the cluster was opened.

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -189,6 +190,27 @@ func (n *Node) MetricsOf(ctx context.Context, pod *corev1.Pod) (map[string]float
 		}
 	}
 	return values, lines.Err()
+}
+
+// ReplicaMetric returns a metric without labels of each Pod of the installation, by the name of the Pod. It fails the test if one does not report it.
+func (n *Node) ReplicaMetric(t testing.TB, metric string) map[string]float64 {
+	t.Helper()
+	pods, err := n.ReplicaPods(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]float64{}
+	for i := range pods {
+		values, err := n.MetricsOf(t.Context(), &pods[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if values[metric] == 0 {
+			t.Fatalf("%s does not report %s", pods[i].Name, metric)
+		}
+		all[pods[i].Name] = values[metric]
+	}
+	return all
 }
 
 // ErrNoProcess is the error of a signal to a container without a process: it has not started yet, or has ended.

@@ -18,9 +18,9 @@ const returnLimit = 10 * time.Minute
 func BenchmarkIdle(b *testing.B) {
 	once(b, func() {
 		window := time.Duration(short(60, 5)) * time.Second
-		before, began := installed(b, "process_cpu_seconds_total"), time.Now()
+		before, began := node.ReplicaMetric(b, "process_cpu_seconds_total"), time.Now()
 		pass(b, window)
-		after, took := installed(b, "process_cpu_seconds_total"), time.Since(began)
+		after, took := node.ReplicaMetric(b, "process_cpu_seconds_total"), time.Since(began)
 		most := 0.0
 		for name := range before {
 			most = max(most, after[name]-before[name])
@@ -83,31 +83,10 @@ func idle(b *testing.B, namespace string, from, to int) {
 // resident returns the memory of all Pods of the installation in bytes.
 func resident(b *testing.B) (sum float64) {
 	b.Helper()
-	for _, bytes := range installed(b, "process_resident_memory_bytes") {
+	for _, bytes := range node.ReplicaMetric(b, "process_resident_memory_bytes") {
 		sum += bytes
 	}
 	return sum
-}
-
-// installed returns a metric of each Pod of the installation, by the name of the Pod.
-func installed(b *testing.B, metric string) map[string]float64 {
-	b.Helper()
-	pods, err := node.ReplicaPods(b.Context())
-	if err != nil {
-		b.Fatal(err)
-	}
-	all := map[string]float64{}
-	for i := range pods {
-		values, err := node.MetricsOf(b.Context(), &pods[i])
-		if err != nil {
-			b.Fatal(err)
-		}
-		if values[metric] == 0 {
-			b.Fatalf("%s does not report %s", pods[i].Name, metric)
-		}
-		all[pods[i].Name] = values[metric]
-	}
-	return all
 }
 
 // pass waits.

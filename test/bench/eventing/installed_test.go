@@ -1,7 +1,6 @@
 package eventing
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"testing"
@@ -18,17 +17,9 @@ type installation struct{ *harness.Node }
 // CPUTime returns the CPU time of all replicas and gateways.
 func (i installation) CPUTime(t testing.TB) time.Duration {
 	t.Helper()
-	pods, err := i.ReplicaPods(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
 	seconds := 0.0
-	for n := range pods {
-		values, err := i.MetricsOf(t.Context(), &pods[n])
-		if err != nil {
-			t.Fatal(err)
-		}
-		seconds += values["process_cpu_seconds_total"]
+	for _, used := range i.ReplicaMetric(t, "process_cpu_seconds_total") {
+		seconds += used
 	}
 	return time.Duration(seconds * float64(time.Second))
 }
@@ -36,15 +27,10 @@ func (i installation) CPUTime(t testing.TB) time.Duration {
 // BenchmarkInstalled measures durable events per second on a cluster: from its node through a Broker of the installation to one Trigger's
 // subscriber on the node. The installation must allow deliveries to the node (--allow-destination), as hack/e2e.sh does.
 func BenchmarkInstalled(b *testing.B) {
-	node, err := harness.OpenNode()
-	if errors.Is(err, harness.ErrNoNode) {
-		b.Skip(err)
-	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	node := harness.NodeFor(b)
 	local := subscribers
 	defer func() { subscribers = local }()
+	var err error
 	if subscribers, err = startSink(node.Address); err != nil {
 		b.Fatal(err)
 	}

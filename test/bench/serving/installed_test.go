@@ -1,7 +1,6 @@
 package serving
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 
@@ -12,13 +11,7 @@ import (
 
 // BenchmarkInstalled measures requests per second to a Pod on a cluster: through the gateway of the installation, and directly.
 func BenchmarkInstalled(b *testing.B) {
-	node, err := harness.OpenNode()
-	if errors.Is(err, harness.ErrNoNode) {
-		b.Skip(err)
-	}
-	if err != nil {
-		b.Fatal(err)
-	}
+	node := harness.NodeFor(b)
 	once(b, func() {
 		image, err := node.AppImage()
 		if err != nil {

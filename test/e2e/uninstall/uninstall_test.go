@@ -27,13 +27,7 @@ const partOf = "app.kubernetes.io/part-of=knative-apiserver"
 // TestUninstall runs the README's command with namespaces that have objects of all kinds, one of them being deleted at the
 // time: no namespace is stuck, then or later, and the workloads of the objects are deleted.
 func TestUninstall(t *testing.T) {
-	node, err := harness.OpenNode()
-	if errors.Is(err, harness.ErrNoNode) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	node := harness.NodeFor(t)
 	if os.Getenv("E2E_UNINSTALL") != "1" {
 		t.Skip("E2E_UNINSTALL=1 is not set, and other tests need the installation")
 	}
@@ -54,7 +48,7 @@ func TestUninstall(t *testing.T) {
 	// The namespace controller waits for minutes if a Pod needs longer to end.
 	ctx, cancel = context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	err = harness.Poll(ctx, func() error {
+	err := harness.Poll(ctx, func() error {
 		list, err := namespaces.List(t.Context(), metav1.ListOptions{})
 		if err != nil {
 			return err
