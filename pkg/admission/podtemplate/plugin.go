@@ -160,8 +160,11 @@ func (p *Plugin) judges(ctx context.Context, err error, namespace, serviceAccoun
 	if serviceAccount == "" {
 		serviceAccount = "default"
 	}
-	if _, err := p.host.CoreV1().ServiceAccounts(namespace).Get(ctx, serviceAccount, metav1.GetOptions{}); apierrors.IsNotFound(err) {
+	switch _, err := p.host.CoreV1().ServiceAccounts(namespace).Get(ctx, serviceAccount, metav1.GetOptions{}); {
+	case apierrors.IsNotFound(err):
 		return false, fmt.Sprintf("the ServiceAccount '%s' does not exist yet", serviceAccount)
+	case err != nil:
+		return false, fmt.Sprintf("the ServiceAccount '%s' could not be read: %v", serviceAccount, err)
 	}
 	return true, ""
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -46,6 +47,9 @@ type warnings []string
 
 func (w *warnings) AddWarning(_, text string) { *w = append(*w, text) }
 
+// unreadable is a ServiceAccount whose lookups fail.
+const unreadable = "unreadable"
+
 func validate(t *testing.T, hostAnswer error, serviceAccounts []string, obj, old runtime.Object, subresource string) (err error, asked []*corev1.Pod, warned warnings) {
 	t.Helper()
 	var objects []runtime.Object
@@ -61,6 +65,9 @@ func validate(t *testing.T, hostAnswer error, serviceAccounts []string, obj, old
 		pod := create.GetObject().(*corev1.Pod)
 		asked = append(asked, pod)
 		return true, pod, hostAnswer
+	})
+	host.PrependReactor("get", "serviceaccounts", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return slices.Contains(serviceAccounts, unreadable), nil, context.DeadlineExceeded
 	})
 	plugin := New()
 	Initializer(host, informers.NewSharedInformerFactory(host, 0), operatorDefaults).Initialize(plugin)
@@ -214,6 +221,7 @@ func TestAnswers(t *testing.T) {
 		{"a webhook's denial", &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: "denied"}}, []string{"default"}, []string{"spec.template"}},
 		{"a malformed Pod", apierrors.NewBadRequest("bad"), nil, []string{"spec.template"}},
 		{"the ServiceAccount does not exist yet", apierrors.NewForbidden(pods, "s-dry-run", errors.New("no service account")), nil, nil},
+		{"the ServiceAccount cannot be read", apierrors.NewForbidden(pods, "s-dry-run", errors.New("no service account")), []string{unreadable}, nil},
 		{"quota used up", apierrors.NewForbidden(pods, "s-dry-run", errors.New("exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1")), []string{"default"}, nil},
 		{"no permission for the dry run", apierrors.NewForbidden(pods, "", errors.New("User cannot create")), []string{"default"}, nil},
 		{"an internal error", apierrors.NewInternalError(errors.New("boom")), nil, nil},
