@@ -1,7 +1,7 @@
 package serving
 
 import (
-	"encoding/json"
+	"errors"
 	"net/http"
 	"regexp"
 	"strings"
@@ -55,11 +55,14 @@ func TestKeysOfTheServer(t *testing.T) {
 			}
 		}
 	}
-	response := shared.Do(t, harness.Request{Method: http.MethodGet, Path: "/api/v1/namespaces/" + ns + "/events"})
-	var events corev1.EventList
-	if err := json.Unmarshal(response.Body, &events); err != nil || len(events.Items) == 0 {
-		t.Fatalf("%d Events, code %d, %v", len(events.Items), response.Code, err)
-	}
+	var events *corev1.EventList
+	harness.Eventually(t, "Events are stored", func() (err error) {
+		response := shared.Do(t, harness.Request{Method: http.MethodGet, Path: "/api/v1/namespaces/" + ns + "/events"})
+		if events, err = parsed[corev1.EventList](response); err == nil && len(events.Items) == 0 {
+			err = errors.New("the list is empty")
+		}
+		return err
+	})
 	for i := range events.Items {
 		if e := &events.Items[i]; !camelCase.MatchString(e.Reason) {
 			t.Errorf("an Event of %s has the reason %q", e.InvolvedObject.Name, e.Reason)

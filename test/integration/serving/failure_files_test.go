@@ -1,11 +1,13 @@
 package serving
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"path/filepath"
 	"regexp"
+	"syscall"
 	"testing"
 	"time"
 
@@ -52,14 +54,31 @@ func TestConnectionsRunOut(t *testing.T) {
 			}
 		}
 	}
+	send := func() error {
+		w, err := s.dial(t.Context())
+		if err != nil {
+			return err
+		}
+		defer w.Close()
+		a, err := w.exchange(http.MethodGet, get(s.host, "/"))
+		if err == nil && a.code != http.StatusOK {
+			err = fmt.Errorf("%d %s", a.code, a.body)
+		}
+		return err
+	}
+	const maxRetries = 2
+	retries := 0
 	for range requests {
 		began := time.Now()
-		w := s.mustDial(t)
-		a, err := w.exchange(http.MethodGet, get(s.host, "/"))
-		if err != nil || a.code != http.StatusOK {
-			t.Fatalf("after %s among %d idle connections a request got %+v, %v", time.Since(began), idlers, a, err)
+		err := send()
+		if closed := errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE); closed && retries < maxRetries {
+			// The gateway closes a connection that has sent no request for 2 s, as one does while this process is stalled.
+			retries++
+			err = send()
 		}
-		w.Close()
+		if err != nil {
+			t.Fatalf("after %s among %d idle connections a request failed: %v", time.Since(began), idlers, err)
+		}
 	}
 	if _, err := s.Send(t.Context(), harness.Request{Method: http.MethodGet, Path: "/readyz"}); err != nil {
 		t.Errorf("the API server is not reached: %v", err)

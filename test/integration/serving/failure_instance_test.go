@@ -23,7 +23,7 @@ func TestKilledInstance(t *testing.T) {
 			const hanging = 6
 			s := shared.newSite(t, "killed", instances("2"))
 			s.untilScale(t, 2)
-			client := s.clients(t)[protocol]
+			client := untimed(s.clients(t)[protocol])
 			// The backend with the fewest requests receives the next one, so each receives half of them.
 			ended := make(chan error, hanging)
 			for range hanging {

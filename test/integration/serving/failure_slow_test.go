@@ -92,7 +92,7 @@ func TestClientCancels(t *testing.T) {
 		t.Run(protocol, func(t *testing.T) {
 			t.Parallel()
 			s := shared.newSite(t, "abandoned", concurrency(2), instances("1"))
-			client := s.clients(t)[protocol]
+			client := untimed(s.clients(t)[protocol])
 			cancelAfter := func(path string) func() {
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan struct{})

@@ -29,16 +29,13 @@ func TestStreamsDoNotDelaySIGTERM(t *testing.T) {
 	}
 	defer response.Body.Close()
 	defer conn.Close()
-	if err := conn.SetReadDeadline(time.Now().Add(wirePatience)); err != nil {
-		t.Fatal(err)
-	}
 	streams := map[string]*bufio.Reader{}
 	for protocol, client := range s.clients(t) {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+"/goodbye", nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		response, err := client.Do(request)
+		response, err := untimed(client).Do(request)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -57,6 +54,9 @@ func TestStreamsDoNotDelaySIGTERM(t *testing.T) {
 	s.remove(t)
 	if a, err := ordinary.exchange(http.MethodPost, "0\r\n\r\n"); err != nil || a.code != http.StatusOK {
 		t.Errorf("the ordinary request got %+v, %v", a, err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(wirePatience)); err != nil {
+		t.Fatal(err)
 	}
 	if _, _, err := conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseGoingAway) || !strings.Contains(err.Error(), "SIGTERM") {
 		t.Errorf("the WebSocket ends with %v, want the goodbye of the application", err)

@@ -33,13 +33,23 @@ func TestNoRequestFailsWhileRolling(t *testing.T) {
 	streams.mustNotFail(t, 10*updates)
 }
 
-// TestNoRequestFailsWhileScalingDown runs ten backends under a load for one: nine are removed, and no request fails.
+// TestNoRequestFailsWhileScalingDown holds requests that need ten backends beside a load for one. When the clients of the held
+// requests leave, nine backends are removed, and no request of the load fails (serving 8-7).
 func TestNoRequestFailsWhileScalingDown(t *testing.T) {
 	t.Parallel()
-	s := shared.newSite(t, "shrinking", scaling("initial-scale", "10"), scaling("window", "6s"))
-	s.untilScale(t, 10)
-	plain := generate(t, 8, 5*time.Millisecond, s.keepAlive("/?sleep=20ms"))
-	streams := generate(t, 8, 5*time.Millisecond, s.streams(t, "/?sleep=20ms"))
+	const backends, target = 10, 10
+	s := shared.newSite(t, "shrinking", scaling("max-scale", fmt.Sprint(backends)), scaling("target", fmt.Sprint(target)),
+		scaling("target-utilization-percentage", "100"), scaling("window", "6s"))
+	held := make([]func(), backends*target)
+	for i := range held {
+		held[i] = s.hold(t)
+	}
+	plain := generate(t, target/2, 5*time.Millisecond, s.keepAlive("/?sleep=20ms"))
+	streams := generate(t, target/2, 5*time.Millisecond, s.streams(t, "/?sleep=20ms"))
+	s.untilScale(t, backends)
+	for _, release := range held {
+		release()
+	}
 	s.untilScale(t, 1)
 	plain.mustNotFail(t, 100)
 	streams.mustNotFail(t, 100)
@@ -76,7 +86,9 @@ func TestNoRequestFailsAtZero(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		began, timeout := time.Now(), time.After(wirePatience)
+		began, timeout := time.Now(), time.After(2*wirePatience)
+		// If all Revisions were at zero before the watch began, they need requests again.
+		idle := time.NewTicker(wirePatience / 2)
 		// The first events of the watch may report earlier changes.
 		for running := map[string]bool{}; ; {
 			gone := false
@@ -87,6 +99,8 @@ func TestNoRequestFailsAtZero(t *testing.T) {
 					gone = running[revision.Name] && !wanted
 					running[revision.Name] = wanted
 				}
+			case <-idle.C:
+				all(fmt.Sprintf("again in round %d", round))
 			case <-timeout:
 				t.Fatalf("in round %d no revision scaled to zero within %s", round, time.Since(began))
 			}
@@ -94,6 +108,7 @@ func TestNoRequestFailsAtZero(t *testing.T) {
 				break
 			}
 		}
+		idle.Stop()
 		watch.Stop()
 		all(fmt.Sprintf("while revisions scaled to zero in round %d", round))
 	}

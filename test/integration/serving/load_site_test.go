@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -73,6 +74,16 @@ func (s *site) untilScale(t testing.TB, instances int32) {
 		}
 		return nil
 	})
+}
+
+// hold sends a request that stays in flight until release is called or the test ends, so that the site does not scale to zero.
+func (s *site) hold(t testing.TB) (release func()) {
+	t.Helper()
+	w := s.mustDial(t)
+	if _, err := io.WriteString(w, get(s.host, "/hang")); err != nil {
+		t.Fatal(err)
+	}
+	return func() { w.Close() }
 }
 
 // remove deletes the site and waits until the API has neither the Service nor its Revisions.

@@ -62,8 +62,11 @@ func (w *wire) read(method string) (*answer, error) {
 	return a, nil
 }
 
-// exchange sends a request verbatim and reads the response.
+// exchange sends a request verbatim and reads the response, within wirePatience.
 func (w *wire) exchange(method, request string) (*answer, error) {
+	if err := w.SetDeadline(time.Now().Add(wirePatience)); err != nil {
+		return nil, err
+	}
 	if _, err := io.WriteString(w, request); err != nil {
 		return nil, fmt.Errorf("sending the request: %w", err)
 	}
@@ -96,6 +99,9 @@ func (s *server) clients(t testing.TB) map[string]*http.Client {
 	t.Helper()
 	return map[string]*http.Client{"HTTP/1.1": s.http, "h2c": s.h2(t)}
 }
+
+// untimed returns a client without a timeout, for requests that last until the test ends them.
+func untimed(client *http.Client) *http.Client { return &http.Client{Transport: client.Transport} }
 
 // ask sends a request and reads the response, which is partial if the connection broke.
 func ask(ctx context.Context, client *http.Client, method, url string, body io.Reader) (*answer, error) {
@@ -247,9 +253,6 @@ func (s *site) keepAlive(path string) clientMaker {
 		}
 		context.AfterFunc(ctx, func() { w.Close() })
 		return func() (*answer, error) {
-			if err := w.SetDeadline(time.Now().Add(wirePatience)); err != nil {
-				return nil, err
-			}
 			a, err := w.exchange(http.MethodGet, get(s.host, path))
 			if err != nil {
 				w.Close()

@@ -7,7 +7,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 )
 
 // TestUnknownHost covers hosts without a Route (serving 8-3).
@@ -114,9 +113,6 @@ func TestMalformedBodies(t *testing.T) {
 	}
 	for name, body := range bodies {
 		w := s.mustDial(t)
-		if err := w.SetDeadline(time.Now().Add(wirePatience / 3)); err != nil {
-			t.Fatal(err)
-		}
 		if _, err := io.WriteString(w, strings.ReplaceAll(chunked, "HOST", s.host)+body+hidden); err != nil {
 			t.Fatal(err)
 		}

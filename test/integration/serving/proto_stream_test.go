@@ -197,7 +197,7 @@ func TestLargeUpload(t *testing.T) {
 			<-ticker.C
 		}
 	}()
-	a := mustAsk(t, s.http, http.MethodPost, s.url+"/upload", io.LimitReader(zeros{}, size))
+	a := mustAsk(t, untimed(s.http), http.MethodPost, s.url+"/upload", io.LimitReader(zeros{}, size))
 	sent()
 	<-measured
 	if a.code != http.StatusOK || decoded[uploadReport](t, a.body).Bytes != size {

@@ -191,21 +191,24 @@ func (s *server) storeRevision(ctx context.Context) (string, error) {
 // Events of many objects for minutes.
 func (s *server) settled(t testing.TB) map[string]string {
 	t.Helper()
-	const quiet = time.Second
+	const quiet = 2 * time.Second
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	var last string
-	var since time.Time
+	var since, checked time.Time
 	err := harness.Poll(ctx, func() error {
 		revision, err := s.storeRevision(t.Context())
 		if err != nil {
 			return err
 		}
-		if revision != last {
-			last, since = revision, time.Now()
+		now := time.Now()
+		// A long time between two checks shows that a process was stalled, so writes may be pending.
+		if revision != last || now.Sub(checked) > quiet/4 {
+			last, since = revision, now
 		}
-		if time.Since(since) < quiet {
-			return fmt.Errorf("revision %s is %s old", last, time.Since(since))
+		checked = now
+		if age := now.Sub(since); age < quiet {
+			return fmt.Errorf("revision %s is %s old", last, age)
 		}
 		return nil
 	})

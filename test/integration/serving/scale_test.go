@@ -29,13 +29,20 @@ func (s *site) untilActive(t testing.TB, want corev1.ConditionStatus, reason str
 func TestScaleToZeroAndBack(t *testing.T) {
 	t.Parallel()
 	s := shared.newSite(t, "zero", scaling("window", "6s"))
+	// The scale is one while a request is in flight.
+	release := s.hold(t)
 	before := report[infoReport](t, s, "/info")
 	s.untilActive(t, corev1.ConditionTrue, "")
+	release()
 	s.untilScale(t, 0)
 	s.untilActive(t, corev1.ConditionFalse, "NoTraffic")
-	if running(before.PID) {
-		t.Errorf("process %d of a Revision at zero runs", before.PID)
-	}
+	// A backend that shuts down no longer counts as a replica.
+	harness.Eventually(t, "the process of the Revision ends", func() error {
+		if running(before.PID) {
+			return fmt.Errorf("process %d runs", before.PID)
+		}
+		return nil
+	})
 	if err := isReady(s.revision(t), &s.revision(t).Status.Status); err != nil {
 		t.Errorf("at zero: %v", err)
 	}
@@ -46,6 +53,7 @@ func TestScaleToZeroAndBack(t *testing.T) {
 	if after := report[infoReport](t, s, "/info"); after.Instance == before.Instance {
 		t.Errorf("the instance %s answers before and after", after.Instance)
 	}
+	s.hold(t)
 	s.untilActive(t, corev1.ConditionTrue, "")
 	s.untilScale(t, 1)
 }
