@@ -81,8 +81,8 @@ func TestValidatingAdmissionPolicy(t *testing.T) {
 		"object.spec.template.spec.containerConcurrency > 0", "concurrency must be limited")
 	service := harness.KindOf("Service").Object(ns, "hello")
 	within(t, rediscovery, "the policy is in effect", func() error {
-		if response := post(t, host.Admin, fresh(service), "dryRun=All"); response.Code == http.StatusCreated {
-			return fmt.Errorf("the Service is accepted")
+		if response := post(t, host.Admin, fresh(service), "dryRun=All"); response.Code != http.StatusUnprocessableEntity {
+			return fmt.Errorf("code %d: %.500s", response.Code, response.Body)
 		}
 		return nil
 	})

@@ -42,6 +42,7 @@ func TestAudit(t *testing.T) {
 	t.Parallel()
 	ns := host.Namespace(t, "audit", nil)
 	host.Bind(t, ns, "audited-user", "ClusterRole", "edit")
+	granted(t, ns, "audited-user", "create", harness.KindOf("Service"))
 	user := clientsOf(t, host.User(t, "audited-user", "audited-group"))
 	for _, test := range []struct {
 		name    string

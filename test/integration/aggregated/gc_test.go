@@ -119,7 +119,7 @@ func hold(t *testing.T, obj *unstructured.Unstructured) {
 func release(t *testing.T, obj *unstructured.Unstructured) {
 	t.Helper()
 	body := fmt.Sprintf(`[{"op":"test","path":"/metadata/finalizers/0","value":%q},{"op":"remove","path":"/metadata/finalizers/0"}]`, finalizer)
-	response := host.Admin.Do(t, harness.Request{Method: http.MethodPatch, Path: pathOf(obj), Body: body, ContentType: "application/json-patch+json"})
+	response := do(t, host.Admin, harness.Request{Method: http.MethodPatch, Path: pathOf(obj), Body: body, ContentType: "application/json-patch+json"})
 	wantCode(t, response, http.StatusOK)
 }
 

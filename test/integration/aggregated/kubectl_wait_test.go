@@ -63,12 +63,12 @@ func TestKubectlWait(t *testing.T) {
 	k.Must(t, hello, "apply", "-f", "-")
 	k.MustFail(t, "timed out waiting for the condition on services/hello", "", "wait", "--for=condition=Ready", "ksvc/hello", "--timeout=100ms")
 
-	waiting := start(t, ns, "wait", "--for=condition=Ready", "ksvc/hello", "--timeout=30s")
+	waiting := start(t, ns, "wait", "--for=condition=Ready", "ksvc/hello", "--timeout=1m")
 	k.Must(t, "", "patch", "ksvc", "hello", "--type=merge", "--subresource=status", "--as="+controllersUser, "--as-group=system:masters", "-p", ready)
 	expect(t, waiting, "service.serving.knative.dev/hello condition met")
 	expectSuccess(t, waiting)
 
-	deletion := start(t, ns, "wait", "--for=delete", "ksvc/hello", "--timeout=30s")
+	deletion := start(t, ns, "wait", "--for=delete", "ksvc/hello", "--timeout=1m")
 	k.Must(t, "", "delete", "ksvc", "hello", "--wait=false")
 	expectSuccess(t, deletion)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
@@ -68,6 +69,10 @@ func TestMetrics(t *testing.T) {
 		if err := host.Host.RbacV1().ClusterRoles().Delete(context(), role.Name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
+	})
+	awaitAccess(t, authorizationv1.SubjectAccessReviewSpec{
+		User:                  fmt.Sprintf("system:serviceaccount:%s:scraper", ns),
+		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"},
 	})
 	response := clientsOf(t, config).Do(t, harness.Request{Method: http.MethodGet, Path: "/metrics", Accept: "text/plain"})
 	wantCode(t, response, http.StatusOK)

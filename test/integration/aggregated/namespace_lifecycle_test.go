@@ -42,8 +42,8 @@ func TestNamespaceLifecycle(t *testing.T) {
 				t.Errorf("details %+v, want the details of the namespace", status.Details)
 			}
 			within(t, rediscovery, "the server observes the deletion of the namespace", func() error {
-				if response := post(t, creator, kind.Object(ns, "one"), "dryRun=All"); response.Code == http.StatusCreated {
-					return fmt.Errorf("it does not")
+				if response := post(t, creator, kind.Object(ns, "one"), "dryRun=All"); response.Code != http.StatusForbidden {
+					return fmt.Errorf("code %d: %.500s", response.Code, response.Body)
 				}
 				return nil
 			})

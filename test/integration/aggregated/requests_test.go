@@ -2,6 +2,7 @@ package aggregated
 
 import (
 	stdcontext "context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,10 +46,67 @@ func clientsOf(t testing.TB, config *rest.Config) *harness.Clients {
 	return clients
 }
 
+// hostKubectl is the real kubectl for the host.
+type hostKubectl struct{ *harness.Kubectl }
+
 // kubectl returns the real kubectl, as the cluster's administrator.
-func kubectl(t testing.TB, namespace string) *harness.Kubectl {
+func kubectl(t testing.TB, namespace string) hostKubectl {
 	t.Helper()
-	return harness.NewKubectl(t, host.Kubeconfig, namespace)
+	return hostKubectl{harness.NewKubectl(t, host.Kubeconfig, namespace)}
+}
+
+// Must is like harness.Kubectl.Must, but ignores the warning that the host did not check a template within a second.
+func (k hostKubectl) Must(t testing.TB, input string, args ...string) string {
+	t.Helper()
+	result := k.Run(t, input, args...)
+	var messages strings.Builder
+	for line := range strings.Lines(result.Stderr) {
+		if !strings.HasPrefix(line, "Warning: "+noResponse) {
+			messages.WriteString(line)
+		}
+	}
+	if result.Code != 0 || messages.Len() > 0 {
+		t.Fatalf("kubectl %s: exit code %d\nstdout: %s\nstderr: %s", strings.Join(args, " "), result.Code, result.Stdout, result.Stderr)
+	}
+	return result.Stdout
+}
+
+// granted waits until the host allows a user a verb on kinds in a namespace. Roles and bindings take effect a moment after they are
+// written, and the server caches a denial for some seconds.
+func granted(t testing.TB, namespace, user, verb string, kinds ...harness.Kind) {
+	t.Helper()
+	for _, kind := range kinds {
+		awaitAccess(t, authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: namespace, Verb: verb, Group: kind.Group, Resource: kind.Resource,
+		}})
+	}
+}
+
+// awaitAccess waits until the host allows an access.
+func awaitAccess(t testing.TB, access authorizationv1.SubjectAccessReviewSpec) {
+	t.Helper()
+	harness.Eventually(t, "the host allows "+access.User+" the access", func() error {
+		review := &authorizationv1.SubjectAccessReview{Spec: access}
+		answer, err := host.Host.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		if err == nil && !answer.Status.Allowed {
+			err = fmt.Errorf("it does not: %s", answer.Status.Reason)
+		}
+		return err
+	})
+}
+
+// do sends a request. It repeats the request while the aggregator does not forward it: if the server does not answer a check of the
+// aggregator within 5 s, the aggregator answers 503 until the next check.
+func do(t testing.TB, c *harness.Clients, request harness.Request) (response *harness.Response) {
+	t.Helper()
+	within(t, rediscovery, "the aggregator forwards the request", func() error {
+		response = c.Do(t, request)
+		if response.Code == http.StatusServiceUnavailable && strings.TrimSpace(string(response.Body)) == "service unavailable" {
+			return errors.New("service unavailable")
+		}
+		return nil
+	})
+	return response
 }
 
 // kindOf returns the kind of an object.
@@ -55,38 +114,38 @@ func kindOf(obj *unstructured.Unstructured) harness.Kind { return harness.KindOf
 
 func get(t testing.TB, c *harness.Clients, obj *unstructured.Unstructured) *harness.Response {
 	t.Helper()
-	return c.Do(t, harness.Request{Method: http.MethodGet, Path: pathOf(obj)})
+	return do(t, c, harness.Request{Method: http.MethodGet, Path: pathOf(obj)})
 }
 
 // post creates an object; query is the query string, if any.
 func post(t testing.TB, c *harness.Clients, obj *unstructured.Unstructured, query ...string) *harness.Response {
 	t.Helper()
 	path := kindOf(obj).Collection(obj.GetNamespace())
-	return c.Do(t, harness.Request{Method: http.MethodPost, Path: withQuery(path, query), Body: obj})
+	return do(t, c, harness.Request{Method: http.MethodPost, Path: withQuery(path, query), Body: obj})
 }
 
 func put(t testing.TB, c *harness.Clients, obj *unstructured.Unstructured, query ...string) *harness.Response {
 	t.Helper()
-	return c.Do(t, harness.Request{Method: http.MethodPut, Path: withQuery(pathOf(obj), query), Body: obj})
+	return do(t, c, harness.Request{Method: http.MethodPut, Path: withQuery(pathOf(obj), query), Body: obj})
 }
 
 // apply sends an object as server-side apply.
 func apply(t testing.TB, c *harness.Clients, obj *unstructured.Unstructured, query ...string) *harness.Response {
 	t.Helper()
 	query = append(query, "fieldManager=test")
-	return c.Do(t, harness.Request{
+	return do(t, c, harness.Request{
 		Method: http.MethodPatch, Path: withQuery(pathOf(obj), query), Body: obj, ContentType: string(types.ApplyPatchType),
 	})
 }
 
 func patch(t testing.TB, c *harness.Clients, path, body string) *harness.Response {
 	t.Helper()
-	return c.Do(t, harness.Request{Method: http.MethodPatch, Path: path, Body: body, ContentType: string(types.MergePatchType)})
+	return do(t, c, harness.Request{Method: http.MethodPatch, Path: path, Body: body, ContentType: string(types.MergePatchType)})
 }
 
 func remove(t testing.TB, c *harness.Clients, obj *unstructured.Unstructured, query ...string) *harness.Response {
 	t.Helper()
-	return c.Do(t, harness.Request{Method: http.MethodDelete, Path: withQuery(pathOf(obj), query)})
+	return do(t, c, harness.Request{Method: http.MethodDelete, Path: withQuery(pathOf(obj), query)})
 }
 
 func pathOf(obj *unstructured.Unstructured) string {
@@ -170,9 +229,12 @@ func setNested(t testing.TB, obj *unstructured.Unstructured, value any, fields .
 // templates counts the templates that fresh created.
 var templates atomic.Int64
 
+// freshVariable is the environment variable whose value fresh changes.
+const freshVariable = "FRESH"
+
 // fresh sets a template that the host has not validated yet: the server caches recently accepted ones.
 func fresh(obj *unstructured.Unstructured) *unstructured.Unstructured {
-	container(obj)["env"] = []any{map[string]any{"name": "FRESH", "value": fmt.Sprint(templates.Add(1))}}
+	container(obj)["env"] = []any{map[string]any{"name": freshVariable, "value": fmt.Sprint(templates.Add(1))}}
 	return obj
 }
 

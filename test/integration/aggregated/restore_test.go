@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"path/filepath"
 	"testing"
-	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -121,7 +120,7 @@ func TestRestore(t *testing.T) {
 	for _, obj := range all[4:7] {
 		gone(t, obj)
 	}
-	within(t, time.Minute, "the Deployment is deleted", func() error {
+	within(t, rediscovery, "the Deployment is deleted", func() error {
 		if _, err := deployments.Get(t.Context(), deployment.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Errorf("reading it: %w", err)
 		}

@@ -38,7 +38,7 @@ func TestRevisionCreateForbidden(t *testing.T) {
 				"apply":              apply(t, c, revision),
 				"apply with force":   apply(t, c, revision, "force=true"),
 				"apply with dry run": apply(t, c, revision, "dryRun=All"),
-				"POST with generateName": c.Do(t, harness.Request{Method: http.MethodPost, Path: kindOf(revision).Collection(ns), Body: map[string]any{
+				"POST with generateName": do(t, c, harness.Request{Method: http.MethodPost, Path: kindOf(revision).Collection(ns), Body: map[string]any{
 					"apiVersion": "serving.knative.dev/v1", "kind": "Revision", "metadata": map[string]any{"generateName": "hello-"}, "spec": revision.Object["spec"],
 				}}),
 			} {
@@ -98,5 +98,6 @@ func grantRevisions(t *testing.T, ns, user string) error {
 		return err
 	}
 	host.Bind(t, ns, user, "Role", "revisions")
+	granted(t, ns, user, "create", harness.KindOf("Revision"))
 	return nil
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// shutdownDelay is the time that the server of the tests serves after SIGTERM.
-const shutdownDelay = 3 * time.Second
+// shutdownDelay is the time that the server of the tests serves after SIGTERM: longer than a busy machine may stop a process.
+const shutdownDelay = 8 * time.Second
 
 // TestShutdown sends SIGTERM to the server under load: it reports not ready first, serves for the delay, finishes requests in
 // flight, closes watches, and keeps its registration (P3).
@@ -53,6 +53,9 @@ func TestShutdown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer watch.Stop()
+	l := startLoad(t, ns)
+	l.more(t, 20)
+	// The webhook may take webhookTimeout.
 	inFlight := make(chan *harness.Response, 1)
 	go func() {
 		response, err := host.Admin.Send(t.Context(), harness.Request{Method: http.MethodPost, Path: kindOf(channel).Collection(ns), Body: channel})
@@ -66,8 +69,6 @@ func TestShutdown(t *testing.T) {
 	case response := <-inFlight:
 		t.Fatalf("the request ended without the webhook: code %d: %s", response.Code, response.Body)
 	}
-	l := startLoad(t, ns)
-	l.more(t, 20)
 
 	served, stops := l.served.Load(), time.Now().Add(shutdownDelay)
 	if err := syscall.Kill(host.Server.PID(), syscall.SIGTERM); err != nil {

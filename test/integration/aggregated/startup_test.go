@@ -201,17 +201,10 @@ func (r role) give(t *testing.T, namespace, account string) {
 			t.Error(err)
 		}
 	})
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+	awaitAccess(t, authorizationv1.SubjectAccessReviewSpec{
 		User: fmt.Sprintf("system:serviceaccount:%s:%s", namespace, account),
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Namespace: r.namespace, Verb: "get", Resource: "configmaps", Name: "extension-apiserver-authentication",
 		},
-	}}
-	harness.Eventually(t, "the Role holds", func() error {
-		answer, err := host.Host.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
-		if err == nil && !answer.Status.Allowed {
-			err = fmt.Errorf("it does not: %s", answer.Status.Reason)
-		}
-		return err
 	})
 }

@@ -85,16 +85,16 @@ func TestProtobufFirst(t *testing.T) {
 			{Method: http.MethodDelete, Path: kind.Collection(ns)},
 		} {
 			request.Accept = protobuf + ",application/json"
-			response := host.Admin.Do(t, request)
+			response := do(t, host.Admin, request)
 			if contentType := response.Header.Get("Content-Type"); contentType != "application/json" || !strings.HasPrefix(string(response.Body), "{") {
 				t.Errorf("%s %s: code %d, %s, want JSON", request.Method, request.Path, response.Code, contentType)
 			}
 		}
 		// Metadata and tables are also available as protobuf.
 		metadata := "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-		response := host.Admin.Do(t, harness.Request{Method: http.MethodGet, Path: kind.Collection(ns), Accept: strings.Replace(metadata, "application/json", protobuf, 1) + "," + metadata})
+		response := do(t, host.Admin, harness.Request{Method: http.MethodGet, Path: kind.Collection(ns), Accept: strings.Replace(metadata, "application/json", protobuf, 1) + "," + metadata})
 		wantCode(t, response, http.StatusOK)
-		response = host.Admin.Do(t, harness.Request{Method: http.MethodGet, Path: kind.Collection(ns), Accept: protobuf})
+		response = do(t, host.Admin, harness.Request{Method: http.MethodGet, Path: kind.Collection(ns), Accept: protobuf})
 		wantCode(t, response, http.StatusNotAcceptable)
 	}
 }

@@ -95,6 +95,7 @@ func registerMutating(t *testing.T, namespace string, rule admissionregistration
 			NamespaceSelector:       in(namespace),
 			FailurePolicy:           ptr.To(admissionregistrationv1.Fail),
 			SideEffects:             ptr.To(admissionregistrationv1.SideEffectClassNone),
+			TimeoutSeconds:          ptr.To(int32(webhookTimeout / time.Second)),
 			AdmissionReviewVersions: []string{"v1"},
 		}},
 	}, metav1.CreateOptions{})

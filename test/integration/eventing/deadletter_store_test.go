@@ -173,8 +173,9 @@ func TestDeadLetterStoreEviction(t *testing.T) {
 	s.awaitDeadLetters(t, other, "", 1)
 	kubectl := harness.NewKubectl(t, s.Kubeconfig, ns)
 	harness.Eventually(t, "evictions are reported", func() error {
-		if out := kubectl.Must(t, "", "get", "events", "--field-selector", "reason=DeadLettersEvicted"); !strings.Contains(out, "trigger/orders") {
-			return errors.New(out)
+		// Without Events, kubectl reports that on standard error.
+		if result := kubectl.Run(t, "", "get", "events", "--field-selector", "reason=DeadLettersEvicted"); !strings.Contains(result.Stdout, "trigger/orders") {
+			return errors.New(result.Stdout + result.Stderr)
 		}
 		return nil
 	})

@@ -151,11 +151,9 @@ func TestDeliveryCodes(t *testing.T) {
 		rows[strconv.Itoa(code)] = outcome{failed: true, retried: true, code: strconv.Itoa(code)}
 	}
 	rows["no-answer"] = outcome{failed: true, retried: true}
-	rows["too-late"] = outcome{failed: true, retried: true}
 	rows["no-event"] = outcome{}
 	answers := map[string]harness.Answer{
 		"no-answer": {Drop: true},
-		"too-late":  {Delay: 10 * time.Second},
 		"no-event":  {Code: http.StatusOK, Body: "thanks"},
 	}
 	for _, consumer := range consumers {
@@ -170,15 +168,46 @@ func TestDeliveryCodes(t *testing.T) {
 				code, _ := strconv.Atoi(d.ID) // 0 is answered with 202, which then is an error
 				return harness.Answer{Code: code, Header: http.Header{"Location": {other.URL}}}
 			})
-			options := deadTo(uri(dead.URL), retries(deliveryRetry, "PT0.05S"))
-			options.Timeout = ptr.To("PT0.5S")
-			address := consumer.consume(t, namespace(), subscriber.URL, options)
+			address := consumer.consume(t, namespace(), subscriber.URL, deadTo(uri(dead.URL), retries(deliveryRetry, "PT0.05S")))
 			for id := range rows {
 				mustPost(t, address, event{id: id, kind: "order"})
 			}
 			expectOutcomes(t, rows, func(id string) int { return subscriber.Attempts()[id] }, dead)
 			if n := other.Requests(); n > 0 {
 				t.Errorf("a redirection was followed by %d requests", n)
+			}
+		})
+	}
+}
+
+// TestDeliveryTimeout checks that an attempt ends after delivery.timeout without a response, and is retried like one with an
+// error. The dead letter has no code.
+func TestDeliveryTimeout(t *testing.T) {
+	t.Parallel()
+	for _, consumer := range consumers {
+		t.Run(consumer.name, func(t *testing.T) {
+			t.Parallel()
+			sink := harness.NewSink(t)
+			subscriber, dead := sink.At("/"), sink.At("/dead")
+			subscriber.Answer(func(*harness.Delivery) harness.Answer { return harness.Answer{Delay: time.Hour} })
+			options := deadTo(uri(dead.URL), retries(deliveryRetry, "PT0.05S"))
+			options.Timeout = ptr.To("PT5S")
+			address := consumer.consume(t, namespace(), subscriber.URL, options)
+			mustPost(t, address, event{id: "too-late", kind: "order"})
+			if e := read(t, deliveryOf(t, dead, "too-late")); e.attributes["knativeerrorcode"] != "" {
+				t.Errorf("the dead letter is %+v, want one without a code", e)
+			}
+			// On a slow machine, an attempt may end before its request is sent.
+			if err := subscriber.AwaitAttempts(bounded(t), func(attempts map[string]int) error {
+				if n := attempts["too-late"]; n < deliveryRetry {
+					return fmt.Errorf("%d attempts, want %d", n, 1+deliveryRetry)
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if n := subscriber.Attempts()["too-late"]; n > 1+deliveryRetry {
+				t.Errorf("%d attempts, want %d", n, 1+deliveryRetry)
 			}
 		})
 	}

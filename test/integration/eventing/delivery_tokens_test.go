@@ -38,11 +38,13 @@ func TestConnectedBrokers(t *testing.T) {
 	s.trigger(t, ns, "archive", "without", without.URL)
 	s.trigger(t, ns, "orders", "to-archive", "", func(trigger *eventingv1.Trigger) {
 		trigger.Spec.Subscriber = duckv1.Destination{Ref: &duckv1.KReference{APIVersion: "eventing.knative.dev/v1", Kind: "Broker", Name: "archive"}}
+		// For a Broker that cannot verify the sender in time.
+		trigger.Spec.Delivery = retries(10, "PT0.5S")
 	})
 	s.trigger(t, ns, "orders", "with", with.URL, func(trigger *eventingv1.Trigger) { trigger.Spec.Subscriber.Audience = ptr.To("receiver") })
 	m := binary("1", "{}", map[string]string{"Content-Type": "application/json"})
 	m.header["Authorization"] = "Bearer " + own
-	if a := m.send(t, orders); a.code != 202 {
+	if a := m.sendVerified(t, orders); a.code != 202 {
 		t.Fatalf("send: %d %s", a.code, a.body)
 	}
 	for _, subscriber := range []*harness.Subscriber{without, with} {

@@ -61,7 +61,7 @@ func TestKubectlApply(t *testing.T) {
 	kubectl.Must(t, fmt.Sprintf(applied, subscriber.URL), "apply", "-f", "-")
 	shared.application(t, ns, "app", corev1.EnvVar{Name: "REPLY_TYPE", Value: "reply"})
 	kubectl.Must(t, "", "wait", "broker/default", "trigger/service", "trigger/uri", "channel/greetings", "subscription/service",
-		"--for=condition=Ready", "--timeout=30s")
+		"--for=condition=Ready", "--timeout=1m")
 	address := func(object string) string {
 		return kubectl.Must(t, "", "get", object, "-o", "jsonpath={.status.address.url}")
 	}

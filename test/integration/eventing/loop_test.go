@@ -64,6 +64,15 @@ func TestLoopsEnd(t *testing.T) {
 				}
 				return nil
 			})
+			// The Trigger of the subscriber may be behind the Triggers of the loop.
+			if err := subscriber.AwaitAttempts(bounded(t), func(map[string]int) error {
+				if n := subscriber.Requests(); n < tt.want {
+					return fmt.Errorf("the subscriber got %d events, want %d", n, tt.want)
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
 			if n := subscriber.Requests(); n != tt.want {
 				t.Errorf("the subscriber got %d events, want %d", n, tt.want)
 			}

@@ -77,6 +77,19 @@ func (m message) mustSend(t testing.TB, address string) {
 	}
 }
 
+// sendVerified is like send to an address that verifies senders. It repeats the message while the response is 503, which the server
+// returns if it cannot verify the sender within 5 s.
+func (m message) sendVerified(t testing.TB, address string) (a *answer) {
+	t.Helper()
+	harness.Eventually(t, "the sender is verified", func() error {
+		if a = m.send(t, address); a.code == http.StatusServiceUnavailable {
+			return fmt.Errorf("%d %s", a.code, a.body)
+		}
+		return nil
+	})
+	return a
+}
+
 // seen is an event as a subscriber receives it, independent of the mode.
 type seen struct {
 	// structured is true for structured mode.

@@ -179,6 +179,13 @@ func TestBodyWithoutEvent(t *testing.T) {
 					t.Errorf("the message is %q, want the subscriber and the status 200", message)
 				}
 			}
+			// The outcomes of these deliveries come before the one of the last.
+			harness.Eventually(t, "all deliveries have ended", func() error {
+				if n := metric(t, shared, "knative_eventing_events_delivered_total", consumer.name, ns, "orders"); n != float64(len(bodies)) {
+					return fmt.Errorf("%v have", n)
+				}
+				return nil
+			})
 			mustPost(t, address, event{id: "last", kind: "order"})
 			health(corev1.ConditionTrue, "")
 			if diff := cmp.Diff(want, subscriber.Attempts()); diff != "" {

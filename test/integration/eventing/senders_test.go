@@ -51,7 +51,7 @@ func TestSenders(t *testing.T) {
 		if token != "" {
 			m.header["Authorization"] = "Bearer " + token
 		}
-		return m.send(t, broker)
+		return m.sendVerified(t, broker)
 	}
 	want := func(token, id, kind string, code int, text string) {
 		t.Helper()

@@ -178,9 +178,17 @@ func TestTransportEncryption(t *testing.T) {
 	// A reference to a Channel resolves to its first address.
 	s.subscription(t, ns, "copies", "copies", received["copies"].URL)
 	s.trigger(t, ns, "orders", "copies", "", sentTo(channelRef("copies")))
-	if got := fetch(t, s.Knative.EventingV1().Triggers(ns), "copies").Status; !strings.HasPrefix(got.SubscriberURI, "https://") || ptr.Deref(got.SubscriberCACerts, "") == "" {
-		t.Errorf("the Channel resolves to %q with the certificates %q, want https", got.SubscriberURI, ptr.Deref(got.SubscriberCACerts, ""))
+	resolves := func(scheme string, certificates bool) {
+		t.Helper()
+		eventually(t, s.Knative.EventingV1().Triggers(ns), "copies", "sends to the Channel by "+scheme, func(trigger *eventingv1.Trigger) error {
+			got := trigger.Status
+			if !strings.HasPrefix(got.SubscriberURI, scheme+"://") || (ptr.Deref(got.SubscriberCACerts, "") != "") != certificates {
+				return fmt.Errorf("the Channel resolves to %q with the certificates %q", got.SubscriberURI, ptr.Deref(got.SubscriberCACerts, ""))
+			}
+			return condition(trigger, &got.Status, duckv1.ConditionReady, corev1.ConditionTrue, "")
+		})
 	}
+	resolves("https", true)
 	withCertificates, authority := secureSubscriber(t, received["certificates"])
 	s.trigger(t, ns, "orders", "certificates", "", sentTo(&duckv1.Destination{URI: withCertificates, CACerts: &authority}))
 	bundled, authority := secureSubscriber(t, received["bundle"])
@@ -196,7 +204,7 @@ func TestTransportEncryption(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The bundle takes effect within the retries.
-	s.trigger(t, ns, "orders", "bundle", bundled, delivered(retries(20, "PT0.2S")))
+	s.trigger(t, ns, "orders", "bundle", bundled, delivered(retries(1000, "PT0.2S")))
 	untrusted, _ := secureSubscriber(t, sink.At("/never"))
 	dead := retries(0, "PT0.1S")
 	dead.DeadLetterSink = uri(received["untrusted"].URL)
@@ -226,6 +234,7 @@ func TestTransportEncryption(t *testing.T) {
 
 	writeEncryption(t, config, "disabled")
 	has("http:")
+	resolves("http", false)
 	if got := code(t, secure.URL, "refused", ptr.Deref(secure.CACerts, "")); got != http.StatusNotFound {
 		t.Errorf("disabled, https: %d, want 404", got)
 	}

@@ -42,7 +42,8 @@ func TestDistinctTypes(t *testing.T) {
 	if after-before > limit {
 		t.Errorf("memory grew from %d to %d MiB, more than %d", before>>20, after>>20, limit>>20)
 	}
-	if has := series(t, s); has > had {
+	// A few counters, such as the one of dropped trace records, have no series before their first event.
+	if has := series(t, s); has > had+10 {
 		t.Errorf("got %d series of metrics of events, %d before", has, had)
 	}
 	mustPost(t, address, event{id: "last", kind: "wanted"})
