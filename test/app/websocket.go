@@ -22,7 +22,7 @@ func (a *app) webSocket(w http.ResponseWriter, r *http.Request) {
 			select {
 			case <-a.ending:
 				goodbye := websocket.FormatCloseMessage(websocket.CloseGoingAway, "SIGTERM")
-				_ = conn.WriteControl(websocket.CloseMessage, goodbye, time.Now().Add(time.Second))
+				_ = conn.WriteControl(websocket.CloseMessage, goodbye, time.Now().Add(time.Minute))
 			case <-ended:
 			}
 		}()

@@ -140,10 +140,29 @@ func (b *Browser) Reads(t *testing.T, texts ...string) {
 	})
 }
 
-// Follow clicks a link or button by its text.
+// Follow clicks a link or button by its text, and waits until the browser leaves the page.
 func (b *Browser) Follow(t *testing.T, text string) {
 	t.Helper()
-	b.Do(t, "click "+text, chromedp.Click(fmt.Sprintf(`//*[self::a or self::button][contains(normalize-space(.), %q)]`, text)))
+	b.Click(t, fmt.Sprintf(`//*[self::a or self::button][contains(normalize-space(.), %q)]`, text))
+}
+
+// Click waits for the first element of an XPath expression, clicks it, and waits until the browser leaves the page: otherwise the next step
+// may still find the old page. It looks for the element again if an update of the page replaces it before the click.
+func (b *Browser) Click(t *testing.T, path string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(b.Context, patience)
+	defer cancel()
+	mark := chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
+		_, err := chromedp.Evaluate[bool](`document.body.dataset.left = 'yes', true`)(ctx, target)
+		return err
+	})
+	err := harness.Poll(ctx, func() error { return chromedp.Do(ctx, mark, chromedp.Click(path)) })
+	if err == nil {
+		err = chromedp.Do(ctx, chromedp.WaitReady(chromedp.CSS("body:not([data-left])")))
+	}
+	if err != nil {
+		t.Fatalf("click %s: %v\nthe page is:\n%s", path, err, b.Text())
+	}
 }
 
 // Inspect checks what holds on each page: screen readers know the name of each control, the content fits in the width, also of a phone, and

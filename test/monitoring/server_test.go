@@ -3,6 +3,7 @@ package monitoring
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -43,8 +44,8 @@ func TestPrometheus(t *testing.T) {
 	w := newWorkload(t)
 	p := runPrometheus(t, w.Clients)
 	// A counter rises from a value that Prometheus has seen.
-	w.send(t)
-	w.get(t, "hello", "/", http.StatusOK)
+	eventually(t, "the first events are accepted", w.send)
+	eventually(t, "the first request is answered", func() error { return w.request("hello", "/", http.StatusOK) })
 	eventually(t, "the first requests and events are counted", func() error {
 		for _, expression := range []string{
 			`knative_gateway_requests_total{service="hello"}`, `knative_eventing_events_dropped_total{name="drops"} > 0`,
@@ -75,9 +76,14 @@ func TestPrometheus(t *testing.T) {
 		p.only(t, "KnativeEventsDropped", "drops")
 		p.only(t, "KnativeEventsDeadLettered", "dead")
 		for _, alert := range []string{"KnativeMetricsAbsent", "KnativeEtcdMemberMissing", "KnativeEtcdNoLeader", "KnativeEtcdAlarm"} {
-			if err := p.holds(t.Context(), fmt.Sprintf(`ALERTS{alertname=%q}`, alert)); err == nil {
-				t.Errorf("%s fires without a fault", alert)
-			}
+			// A scrape that the server misses on a busy machine may fire an alert until the next one.
+			eventually(t, alert+" does not fire", func() error {
+				samples, err := p.query(t.Context(), fmt.Sprintf(`ALERTS{alertname=%q}`, alert))
+				if err == nil && len(samples) > 0 {
+					err = fmt.Errorf("it fires without a fault: %v", samples)
+				}
+				return err
+			})
 		}
 		w.stop()
 		if err := w.Stop(); err != nil {
@@ -309,13 +315,8 @@ func ready(err error, status *duckv1.Status) error {
 }
 
 // send sends one event of each type to the Broker, and one to the Channel.
-func (w *workload) send(t *testing.T) {
-	t.Helper()
-	for _, e := range []struct{ address, kind string }{{w.broker, "order"}, {w.broker, "late"}, {w.channel, "news"}} {
-		if err := w.post(e.address, e.kind); err != nil {
-			t.Fatal(err)
-		}
-	}
+func (w *workload) send() error {
+	return errors.Join(w.post(w.broker, "order"), w.post(w.broker, "late"), w.post(w.channel, "news"))
 }
 
 // post sends an event.
@@ -378,13 +379,6 @@ func (w *workload) malformed() error {
 		return fmt.Errorf("a malformed request got %s", response.Status)
 	}
 	return nil
-}
-
-func (w *workload) get(t *testing.T, name, path string, want int) {
-	t.Helper()
-	if err := w.request(name, path, want); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // load sends requests and events until stop is called.

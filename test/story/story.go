@@ -170,18 +170,21 @@ func (s *story) isLost(t *testing.T) {
 // isCounted checks that the event and the requests are counted, whichever replicas served them, and that kubectl knative top measures them.
 func (s *story) isCounted(t *testing.T) {
 	t.Helper()
-	events, requests := &eventingv1alpha1.EventMetrics{}, &servingv1beta1.ServiceMetrics{}
-	for object, to := range map[string]any{"eventmetrics/trigger-process": events, "servicemetrics/processor": requests} {
-		if err := json.Unmarshal([]byte(s.kubectl.Must(t, "", "get", object, "-o", "json")), to); err != nil {
-			t.Fatal(err)
+	harness.Eventually(t, "the event and the request are counted", func() error {
+		events, requests := &eventingv1alpha1.EventMetrics{}, &servingv1beta1.ServiceMetrics{}
+		for object, to := range map[string]any{"eventmetrics/trigger-process": events, "servicemetrics/processor": requests} {
+			if err := json.Unmarshal([]byte(s.kubectl.Must(t, "", "get", object, "-o", "json")), to); err != nil {
+				return err
+			}
 		}
-	}
-	if total := events.Total(); total.Matched != 1 || total.Delivered != 1 {
-		t.Errorf("the metrics of the Trigger are %+v", events.Replicas)
-	}
-	if total := requests.Total(); total.Requests != 1 || total.Failures != 0 {
-		t.Errorf("the metrics of the Service are %+v", requests.Replicas)
-	}
+		if total := events.Total(); total.Matched != 1 || total.Delivered != 1 {
+			return fmt.Errorf("the metrics of the Trigger are %+v", events.Replicas)
+		}
+		if total := requests.Total(); total.Requests != 1 || total.Failures != 0 {
+			return fmt.Errorf("the metrics of the Service are %+v", requests.Replicas)
+		}
+		return nil
+	})
 	for kind, want := range map[string]string{"services": "processor", "triggers": "process", "brokers": "orders"} {
 		result := s.kubectl.Run(t, "top", kind, "--interval", "100ms")
 		if result.Code != 0 || result.Stderr != "" || !regexp.MustCompile(`(?m)^`+want+` +[\d.]+ +[\d.]+ `).MatchString(result.Stdout) {

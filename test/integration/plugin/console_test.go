@@ -41,10 +41,12 @@ func TestConsole(t *testing.T) {
 	b.Reads(t, "hello-00001", "100 %", "Ready")
 	b.Inspect(t, "services")
 	clickDuringUpdate(t, b, p)
+	// The Revision scales to zero about a minute after its last request.
+	shared.send(t, namespace, "1003", shopType)
 	b.Reads(t, "Decisions", "Target for one instance", "of 1 instances")
 	b.Inspect(t, "scale")
 	b.Follow(t, "Services")
-	b.Do(t, "open the Service", chromedp.Click(`//h2/a[.="hello"]`))
+	b.Click(t, `//h2/a[.="hello"]`)
 	b.Reads(t, "Logs", "1001")
 	b.Inspect(t, "service")
 
@@ -144,7 +146,7 @@ func redriveAndReplay(t *testing.T, b *browser.Browser) {
 	b.Inspect(t, "replay")
 	b.Do(t, "ask for a replay", chromedp.SendKeys(chromedp.ID("trigger"), "hello"), chromedp.SendKeys(chromedp.ID("type"), shopType), chromedp.SendKeys(chromedp.ID("rate"), "100"+kb.Enter))
 	b.Reads(t, "archive of Broker orders, for Trigger hello", "Succeeded")
-	b.Do(t, "delete the replay", chromedp.Click(`//button[@aria-label="Delete trigger-hello"]`))
+	b.Click(t, `//button[@aria-label="Delete trigger-hello"]`)
 	harness.Eventually(t, "the deleted replay vanishes", func() error {
 		if page := b.Text(); strings.Contains(page, "for Trigger hello") || !strings.Contains(page, "Trigger broken") {
 			return fmt.Errorf("the page is:\n%s", page)

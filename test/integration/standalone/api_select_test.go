@@ -93,6 +93,13 @@ func TestSelectors(t *testing.T) {
 				}...)
 			}
 		}
+		// A list of version 0 is as old as the watch cache.
+		harness.Eventually(t, "the watch cache has the objects", func() error {
+			if got := namesOf(list(t, k, ns, url.Values{"resourceVersion": {"0"}})); !slices.Equal(got, []string{"a", "b", "c"}) {
+				return fmt.Errorf("it has %v", got)
+			}
+			return nil
+		})
 		for _, tc := range tests {
 			query := url.Values{"labelSelector": {tc.labels}, "fieldSelector": {tc.fields}}
 			// With and without the watch cache.
