@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -274,6 +275,59 @@ func newTrustBundle(t *testing.T, name, authorities string) (change func(authori
 	}
 }
 
+// ingressFollows returns an error unless the address of the Broker default has the authorities in a Secret, and each replica presents a certificate of
+// the one that signs.
+func ingressFollows(ctx context.Context, namespace string, secret *corev1.Secret) error {
+	to, err := addressOf(ctx, namespace, "Broker/default")
+	if err != nil {
+		return err
+	}
+	if to.CACerts == nil {
+		return errors.New("the address of the Broker has no authorities")
+	}
+	if err := contains(*to.CACerts, secret); err != nil {
+		return fmt.Errorf("address of the Broker: %w", err)
+	}
+	at, err := url.Parse(to.URL)
+	if err != nil {
+		return err
+	}
+	pods, err := node.ServerPods(ctx)
+	if err != nil {
+		return err
+	}
+	return presented(ctx, pods, "8446", signer(secret), at.Hostname())
+}
+
+// gatewaysFollow returns an error unless clients can read the authorities in a Secret, and each gateway presents a certificate of the one that signs.
+func gatewaysFollow(ctx context.Context, host string, secret *corev1.Secret) error {
+	published, err := node.Host.CoreV1().ConfigMaps(harness.SystemNamespace).Get(ctx, harness.HostAuthoritySecret, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	if err := contains(published.Data["ca.crt"], secret); err != nil {
+		return fmt.Errorf("ConfigMap of clients: %w", err)
+	}
+	return served(ctx, signer(secret), host)
+}
+
+// contains returns an error unless certificates in PEM contain the authority in a Secret that signs and the next one, if any.
+func contains(certificates string, secret *corev1.Secret) error {
+	for _, key := range []string{corev1.TLSCertKey, "next.crt"} {
+		if !strings.Contains(certificates, strings.TrimSpace(string(secret.Data[key]))) {
+			return fmt.Errorf("the authority %s is missing", key)
+		}
+	}
+	return nil
+}
+
+// signer returns a pool with the authority in a Secret that signs.
+func signer(secret *corev1.Secret) *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(secret.Data[corev1.TLSCertKey])
+	return pool
+}
+
 // TestEncryption covers events that travel over TLS only, from the sender and to subscribers that a Trigger or the operator trusts, while all
 // authorities are replaced: senders and clients of HTTPS get no error, and no event is lost.
 func TestEncryption(t *testing.T) {
@@ -283,7 +337,7 @@ func TestEncryption(t *testing.T) {
 	subscriber, deadLetters := sink.At("/"), sink.At("/dead")
 	server, bundled := newSecureServer(t, sink), newSecureServer(t, sink)
 	address, bundles := server.address, server.bundles
-	const retried = "{retry: 10, backoffPolicy: linear, backoffDelay: PT0.2S}"
+	const retried = "{retry: 30, backoffPolicy: linear, backoffDelay: PT0.2S}"
 	s.Apply(t, broker, trigger("all", fmt.Sprintf("{uri: %q, CACerts: %q}", address, bundles[0]), retried),
 		trigger("distrustful", fmt.Sprintf("{uri: %q, CACerts: %q}", address+"never", bundles[1]), fmt.Sprintf("{retry: 0, deadLetterSink: {uri: %q}}", deadLetters.URL)))
 	s.Ready(t, "trigger/all", "trigger/distrustful")
@@ -360,8 +414,10 @@ func TestEncryption(t *testing.T) {
 		}
 		return nil
 	})
-	node.Rotate(t, harness.AuthoritySecret, nil)
-	node.Rotate(t, harness.HostAuthoritySecret, nil)
+	node.Rotate(t, harness.AuthoritySecret, func(ctx context.Context, secret *corev1.Secret) error { return ingressFollows(ctx, s.Name, secret) })
+	node.Rotate(t, harness.HostAuthoritySecret, func(ctx context.Context, secret *corev1.Secret) error {
+		return gatewaysFollow(ctx, strings.TrimPrefix(site, "https://"), secret)
+	})
 	// The subscriber's owner does the same: trust both, change the certificate, trust the next one alone.
 	s.Apply(t, trigger("all", fmt.Sprintf("{uri: %q, CACerts: %q}", address, bundles[0]+bundles[1]), retried))
 	s.Ready(t, "trigger/all")

@@ -1,6 +1,7 @@
 package doors
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -10,7 +11,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/discovery"
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
@@ -101,13 +101,11 @@ func (q question) request() (harness.Request, bool) {
 // questions returns all verbs for all resources that the host serves, this server's included, in the namespaces.
 func questions(t *testing.T, namespaces ...string) []question {
 	t.Helper()
-	_, lists, err := node.Host.Discovery().ServerGroupsAndResources()
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
-		t.Fatal(err)
-	}
-	if err != nil {
-		t.Fatalf("a group is not served: %v", err)
-	}
+	var lists []*metav1.APIResourceList
+	eventually(t, "all groups are served", func(context.Context) (err error) {
+		_, lists, err = node.Host.Discovery().ServerGroupsAndResources()
+		return err
+	})
 	var all []question
 	seen := map[string]bool{}
 	for _, list := range lists {
@@ -142,6 +140,22 @@ func questions(t *testing.T, namespaces ...string) []question {
 		}
 	}
 	return all
+}
+
+// sendAvailable sends a request until the API is available: the host reports a group as unavailable that does not answer it for a moment.
+func sendAvailable(ctx context.Context, c *harness.Clients, request harness.Request) (response *harness.Response, err error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err = harness.Poll(ctx, func() error {
+		if response, err = c.Send(ctx, request); err != nil {
+			return err
+		}
+		if code := response.Code; code == http.StatusServiceUnavailable || code == http.StatusTooManyRequests {
+			return fmt.Errorf("%s %s: code %d: %.200s", request.Method, request.Path, code, response.Body)
+		}
+		return nil
+	})
+	return response, err
 }
 
 // TestGatewayRights asks the host for each permission of the gateway's ServiceAccount, and tries with its token each other request, at the host and
@@ -184,7 +198,7 @@ func TestGatewayRights(t *testing.T) {
 			if !ok || q.allowed() && q.verb != "list" {
 				return nil
 			}
-			if response, err = gateway.Send(ctx, request); err != nil {
+			if response, err = sendAvailable(ctx, gateway, request); err != nil {
 				return err
 			}
 			if want := map[bool]int{true: http.StatusOK, false: http.StatusForbidden}[q.allowed()]; response.Code != want {

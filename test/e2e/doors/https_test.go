@@ -44,6 +44,7 @@ func TestHTTPS(t *testing.T) {
 		})
 	}
 
+	untilServed(t, roots, strings.TrimPrefix(address, "https://"))
 	dialer := websocket.Dialer{NetDialContext: dial, TLSClientConfig: &tls.Config{RootCAs: roots}, HandshakeTimeout: patience}
 	conn, response, err := dialer.DialContext(t.Context(), "wss"+strings.TrimPrefix(address, "https")+"/ws", nil)
 	if err != nil {
@@ -154,6 +155,8 @@ func TestOwnDomain(t *testing.T) {
 	s.Ready(t, "domainmapping/"+host)
 	address := (&url.URL{Scheme: "https", Host: host}).String() + "/"
 	untilAnswered(t, "the host has its certificate", client(t, roots, true), address, "", http.StatusOK)
+	// A gateway that has not received the certificate yet would not have it while the Secret has garbage.
+	untilServed(t, roots, host)
 
 	otherSecret, otherRoots := newSecret(t, host)
 	if _, err := node.Host.CoreV1().Secrets(other.Name).Create(t.Context(), otherSecret, metav1.CreateOptions{}); err != nil {
@@ -213,21 +216,9 @@ func TestACME(t *testing.T) {
 	untilAnswered(t, "the certificate of the ACME server is served", client(t, roots, true), address, "", http.StatusOK)
 	s.SaysWithin(t, patience, "route/hello", "CertificateProvisioned", "True")
 
-	dialer := &tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: strings.TrimPrefix(address, "https://")}}
-	eventually(t, "each gateway serves the certificate", func(ctx context.Context) error {
-		pods, err := node.GatewayPods(ctx)
-		if err != nil {
-			return err
-		}
-		for i := range pods {
-			conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(pods[i].Status.PodIP, "8445"))
-			if err != nil {
-				return fmt.Errorf("%s: %w", pods[i].Name, err)
-			}
-			conn.Close()
-		}
-		return nil
-	})
+	host := strings.TrimPrefix(address, "https://")
+	untilServed(t, roots, host)
+	dialer := &tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: host}}
 	serial := func(ctx context.Context) (string, error) {
 		conn, err := dialer.DialContext(ctx, "tcp", node.GatewayTLS)
 		if err != nil {

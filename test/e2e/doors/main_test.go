@@ -18,13 +18,14 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
 // patience bounds the time until a change takes effect on a busy cluster.
-const patience = 2 * time.Minute
+const patience = 4 * time.Minute
 
 var node *harness.Node
 
@@ -171,6 +172,34 @@ func client(t *testing.T, roots *x509.CertPool, http2 bool) *http.Client {
 		Timeout: time.Minute, Transport: transport,
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+}
+
+// untilServed waits until each gateway presents a certificate of a host name that roots trust.
+func untilServed(t *testing.T, roots *x509.CertPool, host string) {
+	t.Helper()
+	eventually(t, "each gateway serves the certificate of "+host, func(ctx context.Context) error { return served(ctx, roots, host) })
+}
+
+// served returns an error unless each gateway presents a certificate of a host name that roots trust.
+func served(ctx context.Context, roots *x509.CertPool, host string) error {
+	pods, err := node.GatewayPods(ctx)
+	if err != nil {
+		return err
+	}
+	return presented(ctx, pods, "8445", roots, host)
+}
+
+// presented returns an error unless each Pod presents a certificate of a host name at a port that roots trust.
+func presented(ctx context.Context, pods []corev1.Pod, port string, roots *x509.CertPool, host string) error {
+	dialer := &tls.Dialer{Config: &tls.Config{RootCAs: roots, ServerName: host}}
+	for i := range pods {
+		conn, err := dialer.DialContext(ctx, "tcp", net.JoinHostPort(pods[i].Status.PodIP, port))
+		if err != nil {
+			return fmt.Errorf("%s: %w", pods[i].Name, err)
+		}
+		conn.Close()
+	}
+	return nil
 }
 
 // answer is a response.

@@ -36,7 +36,7 @@ func TestDeadLetters(t *testing.T) {
 	s.Ready(t, "pod/refusing", "trigger/full", "trigger/lost", "trigger/refused", "subscription/full")
 	client := s.Client(t, "client")
 	// Its Pod may be ready before the node routes the address of its Service.
-	harness.Eventually(t, "the refusing Service answers", func() error {
+	until(t, "the refusing Service answers", func() error {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Host("refusing")+"/", nil)
 		if err != nil {
 			return err

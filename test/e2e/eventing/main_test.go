@@ -33,8 +33,8 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// patience is the timeout of waits for several steps.
-const patience = 2 * time.Minute
+// patience is the timeout of waits for several steps, such as the start of a Pod and retries of a delivery.
+const patience = 4 * time.Minute
 
 func bounded(t *testing.T) context.Context {
 	t.Helper()
@@ -72,16 +72,31 @@ func event(ctx context.Context, address, id, kind string) (*http.Request, error)
 	return request, nil
 }
 
-// post sends an event, which must be accepted.
+// post sends an event until it is accepted. The DNS of the cluster or a replica may not have observed a new Broker or Channel yet, and its owner
+// may change.
 func post(t *testing.T, client *http.Client, address, id, kind string) {
 	t.Helper()
-	request, err := event(t.Context(), address, id, kind)
-	if err != nil {
-		t.Fatal(err)
-	}
-	code, body, err := harness.Exchange(client, request)
-	if err != nil || code != http.StatusAccepted {
-		t.Fatalf("posting event %s to %s: code %d, %v, %s", id, address, code, err, body)
+	until(t, fmt.Sprintf("%s accepts event %s", address, id), func() error {
+		request, err := event(t.Context(), address, id, kind)
+		if err != nil {
+			t.Fatal(err)
+		}
+		code, body, err := harness.Exchange(client, request)
+		switch {
+		case err == nil && (code == http.StatusNotFound || code == http.StatusServiceUnavailable || code == http.StatusBadGateway && strings.Contains(body, "lookup ")):
+			return fmt.Errorf("code %d: %s", code, body)
+		case err != nil || code != http.StatusAccepted:
+			t.Fatalf("posting event %s to %s: code %d, %v, %s", id, address, code, err, body)
+		}
+		return nil
+	})
+}
+
+// until calls probe until it succeeds, and fails the test with its last error after a timeout.
+func until(t *testing.T, what string, probe func() error) {
+	t.Helper()
+	if err := harness.Poll(bounded(t), probe); err != nil {
+		t.Fatalf("wait until %s: %v", what, err)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 func replicas(t *testing.T) []*http.Client {
 	t.Helper()
 	var clients []*http.Client
-	harness.Eventually(t, "three replicas accept events", func() error {
+	until(t, "three replicas accept events", func() error {
 		pods, err := node.Host.CoreV1().Pods(harness.SystemNamespace).List(t.Context(), metav1.ListOptions{LabelSelector: "knative-apiserver/broker=true"})
 		if err != nil {
 			return err
@@ -70,13 +70,17 @@ func TestEveryReplica(t *testing.T) {
 	var ids []string
 	for i, replica := range replicas(t) {
 		for _, address := range addresses {
-			request, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, address, http.NoBody)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if code, _, err := harness.Exchange(replica, request); err != nil || code != http.StatusOK {
-				t.Errorf("OPTIONS %s is answered with %d, %v (eventing HTTP Verbs-3)", address, code, err)
-			}
+			until(t, "OPTIONS "+address+" is answered (eventing HTTP Verbs-3)", func() error {
+				request, err := http.NewRequestWithContext(t.Context(), http.MethodOptions, address, http.NoBody)
+				if err != nil {
+					return err
+				}
+				code, _, err := harness.Exchange(replica, request)
+				if err == nil && code != http.StatusOK {
+					err = fmt.Errorf("code %d", code)
+				}
+				return err
+			})
 		}
 		for j := range each {
 			id := fmt.Sprintf("%d-%d", i, j)

@@ -46,14 +46,11 @@ spec:
 	if want := "http://broker-ingress." + harness.SystemNamespace + ".svc.cluster.local/" + s.Name + "/default"; address != want {
 		t.Errorf("the Broker's address is %s, want %s", address, want)
 	}
-	ctx := bounded(t)
-	if err := harness.Poll(ctx, func() error { return atZero(ctx, s.Name) }); err != nil {
-		t.Fatal(err)
-	}
+	until(t, "the Services are at zero", func() error { return atZero(t.Context(), s.Name) })
 
 	post(t, s.Client(t, "client"), address, "1", "order")
 	for _, path := range []string{"/uri", "/copies", "/replies"} {
-		if err := sink.At(path).Await(ctx, 1); err != nil {
+		if err := sink.At(path).Await(bounded(t), 1); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,7 +72,7 @@ func atZero(ctx context.Context, namespace string) error {
 // logged waits until a Pod of the sample application has logged a text.
 func logged(t *testing.T, s *harness.Space, pod, text string) {
 	t.Helper()
-	harness.Eventually(t, "Pod "+pod+" has logged "+text, func() error {
+	until(t, "Pod "+pod+" has logged "+text, func() error {
 		log, err := s.Log(t.Context(), pod)
 		if err == nil && !strings.Contains(log, text) {
 			err = fmt.Errorf("its log is %q", log)

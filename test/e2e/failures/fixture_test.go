@@ -182,9 +182,19 @@ func (s *space) answers(service *servingv1.Service, want string) {
 	s.Helper()
 	client := node.HTTPClient(patience)
 	defer client.CloseIdleConnections()
-	harness.Eventually(s, fmt.Sprintf("Service %s answers %q", service.Name, want), func() error {
-		return expect(s.Context(), client, service.Status.URL, want)
+	s.eventually(fmt.Sprintf("Service %s answers %q", service.Name, want), func(ctx context.Context) error {
+		return expect(ctx, client, service.Status.URL, want)
 	})
+}
+
+// eventually calls probe until it succeeds, and fails the test with its last error after a timeout.
+func (s *space) eventually(what string, probe func(context.Context) error) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	defer cancel()
+	if err := harness.Poll(ctx, func() error { return probe(ctx) }); err != nil {
+		s.Fatalf("wait until %s: %v", what, err)
+	}
 }
 
 // expect sends one request.

@@ -18,7 +18,7 @@ const (
 	// machine is slow to do so.
 	prompt = 10 * time.Second
 	// patience is the timeout of several steps on a busy machine.
-	patience = 2 * time.Minute
+	patience = 4 * time.Minute
 )
 
 // node and image are the cluster, and the sample application in its registry.

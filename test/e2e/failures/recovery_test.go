@@ -9,9 +9,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
-	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
 // keepAsking sends requests to a Service until stop is called, which fails the test if a response was not want.
@@ -103,7 +103,13 @@ func TestMissingObjectCreated(t *testing.T) {
 func TestCrashWhileItServes(t *testing.T) {
 	t.Parallel()
 	s := newSpace(t, nil)
-	s.create("app", func(template *servingv1.RevisionTemplateSpec) {
+	// While the ConfigMap exists, the container fails at each start like in the second crash, so that the report stays.
+	const failing, key = "failing", "start"
+	s.create("app", container(func(c *corev1.Container) {
+		c.Env = []corev1.EnvVar{{Name: "START_FAIL", ValueFrom: &corev1.EnvVarSource{ConfigMapKeyRef: &corev1.ConfigMapKeySelector{
+			LocalObjectReference: corev1.LocalObjectReference{Name: failing}, Key: key, Optional: ptr.To(true),
+		}}}}
+	}), func(template *servingv1.RevisionTemplateSpec) {
 		template.Annotations = map[string]string{"autoscaling.knative.dev/min-scale": "1"}
 	})
 	service := s.ready("app")
@@ -130,10 +136,19 @@ func TestCrashWhileItServes(t *testing.T) {
 	if ready := condition(s.get("app"), &s.get("app").Status.Status, "Ready"); ready.Status != corev1.ConditionTrue {
 		t.Errorf("after one crash Ready is %s", describe(ready))
 	}
+	configMaps := node.Host.CoreV1().ConfigMaps(s.name)
+	if _, err := configMaps.Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: failing}, Data: map[string]string{key: "7:out of luck"},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	crash()
 	s.began = time.Now()
 	s.fails("app", failure{healthy, "ExitCode7", []string{"Container failed with: out of luck (exit code 7)"}})
 	t.Logf("reported after %v", time.Since(s.began))
+	if err := configMaps.Delete(t.Context(), failing, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	s.began = time.Now()
 	s.answers(s.ready("app"), "Hello World!")
 }
@@ -150,8 +165,8 @@ func (s *space) get(name string) *servingv1.Service {
 // restarted waits until the container of the only Pod has been restarted n times.
 func (s *space) restarted(n int32) {
 	s.Helper()
-	harness.Eventually(s, "the container is started again", func() error {
-		pods, err := node.Host.CoreV1().Pods(s.name).List(s.Context(), metav1.ListOptions{})
+	s.eventually("the container is started again", func(ctx context.Context) error {
+		pods, err := node.Host.CoreV1().Pods(s.name).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,9 @@
 package failures
 
 import (
+	"context"
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -38,23 +41,24 @@ func (s *space) fails(name string, want failure) *servingv1.Service {
 		}
 		return isFalse(condition(service, status, duckv1.ConditionReady), revisionFailed, want.parts...)
 	})
-	configuration, err := s.serving().Configurations(s.name).Get(s.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
-	if err := isFalse(condition(configuration, &configuration.Status.Status, duckv1.ConditionReady), revisionFailed,
-		append(want.parts, `Revision "`+service.Status.LatestCreatedRevisionName+`" failed with message: `)...); err != nil {
-		s.Errorf("Configuration: %v", err)
-	}
-	revision, err := s.serving().Revisions(s.name).Get(s.Context(), service.Status.LatestCreatedRevisionName, metav1.GetOptions{})
-	if err != nil {
-		s.Fatal(err)
-	}
-	for _, t := range []duckv1.ConditionType{want.condition, duckv1.ConditionReady} {
-		if err := isFalse(condition(revision, &revision.Status.Status, t), want.reason, want.parts...); err != nil {
-			s.Errorf("Revision: %v", err)
+	// The message may have changed since then for a moment, for example because a probe has timed out.
+	s.eventually("the Configuration reports the failure", func(ctx context.Context) error {
+		configuration, err := s.serving().Configurations(s.name).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
 		}
-	}
+		return isFalse(condition(configuration, &configuration.Status.Status, duckv1.ConditionReady), revisionFailed,
+			slices.Concat(want.parts, []string{`Revision "` + service.Status.LatestCreatedRevisionName + `" failed with message: `})...)
+	})
+	s.eventually("the Revision reports the failure", func(ctx context.Context) error {
+		revision, err := s.serving().Revisions(s.name).Get(ctx, service.Status.LatestCreatedRevisionName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		return errors.Join(
+			isFalse(condition(revision, &revision.Status.Status, want.condition), want.reason, want.parts...),
+			isFalse(condition(revision, &revision.Status.Status, duckv1.ConditionReady), want.reason, want.parts...))
+	})
 	return service
 }
 

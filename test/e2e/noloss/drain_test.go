@@ -55,9 +55,7 @@ func TestNodeDrain(t *testing.T) {
 		}
 		return nil
 	})
-	if err := s.serverRuns(t.Context(), 2); err != nil {
-		t.Error(err)
-	}
+	eventually(t, "the drain has left two replicas", func(ctx context.Context) error { return s.serverRuns(ctx, 2) })
 	if err := uncordon(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package noloss
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -12,8 +13,8 @@ import (
 )
 
 const (
-	// answerTimeout is the timeout of a request, including the wait for a backend.
-	answerTimeout = 2 * time.Minute
+	// answerTimeout is the timeout of a request, including the wait for a backend while a node is drained. It is less than the timeout of a Revision.
+	answerTimeout = 4 * time.Minute
 	// clients is the number of clients with many requests, pause the minimum pause between two of them.
 	clients = 6
 	pause   = 20 * time.Millisecond
@@ -24,7 +25,13 @@ const (
 	chunks, every = 40, 200 * time.Millisecond
 	// someAnswers is the number of responses that shows that the load runs.
 	someAnswers = 20
+	// suspended is the body of a response by a gateway that was too slow to confirm its membership: it rejects requests to Services with a
+	// concurrency limit until it has, because another gateway may own them. Pods are not the cause.
+	suspended = "the gateway has no connection to the others"
 )
+
+// errSuspended is the error of a request that a suspended gateway rejected.
+var errSuspended = errors.New(suspended)
 
 // load sends requests, one after the other by each client. None may fail.
 type load struct {
@@ -76,6 +83,10 @@ func (l *load) send(ctx context.Context, client *http.Client) {
 func (l *load) ask(ctx context.Context, client *http.Client, path string, begun func()) {
 	started := time.Now()
 	body, err := get(ctx, client, "http://"+l.stage.host+path, begun)
+	for errors.Is(err, errSuspended) && time.Since(started) < patience {
+		<-time.After(pause)
+		body, err = get(ctx, client, "http://"+l.stage.host+path, begun)
+	}
 	took := time.Since(started)
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,6 +113,9 @@ func get(ctx context.Context, client *http.Client, target string, begun func()) 
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		return "", err
+	}
+	if response.StatusCode == http.StatusServiceUnavailable && strings.Contains(string(body), suspended) {
+		return "", errSuspended
 	}
 	if response.StatusCode != http.StatusOK {
 		return "", fmt.Errorf("%s: %.200q", response.Status, body)

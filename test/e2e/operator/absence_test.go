@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -26,7 +25,7 @@ func TestNamespaceDeletedWhileServerIsDown(t *testing.T) {
 			_ = scaleTo(context.WithoutCancel(t.Context()), harness.Replicas) // the test has failed already
 		}
 	})
-	eventually(t, 2*time.Minute, "all replicas have stopped", func(ctx context.Context) error {
+	eventually(t, recovery, "all replicas have stopped", func(ctx context.Context) error {
 		pods, err := node.ServerPods(ctx)
 		if err == nil && len(pods) > 0 {
 			err = fmt.Errorf("%d are left", len(pods))
@@ -38,7 +37,7 @@ func TestNamespaceDeletedWhileServerIsDown(t *testing.T) {
 		t.Fatal(err)
 	}
 	// No server serves its objects now, so it must stay.
-	eventually(t, time.Minute, "the namespace waits for the server", func(ctx context.Context) error {
+	eventually(t, patience, "the namespace waits for the server", func(ctx context.Context) error {
 		n, err := client.Get(ctx, namespace, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -52,7 +51,8 @@ func TestNamespaceDeletedWhileServerIsDown(t *testing.T) {
 	})
 	scale(t, harness.Replicas)
 	awaitWhole(t)
-	eventually(t, 2*time.Minute, "the namespace is deleted", func(ctx context.Context) error {
+	// The namespace controller retries about once a minute, and waits for the Pods.
+	eventually(t, recovery, "the namespace is deleted", func(ctx context.Context) error {
 		n, err := client.Get(ctx, namespace, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):

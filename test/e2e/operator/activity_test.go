@@ -9,8 +9,9 @@ import (
 )
 
 const (
-	// attemptLimit is the timeout of one attempt of a call, giveUp of a call with all attempts.
-	attemptLimit, giveUp = 10 * time.Second, time.Minute
+	// attemptLimit is the timeout of one attempt of a call if attempts may fail: clients retry soon. steadyLimit is the timeout in tests in which no
+	// attempt may fail, not even while the machine is slow for some seconds. giveUp is the timeout of a call with all attempts.
+	attemptLimit, steadyLimit, giveUp = 10 * time.Second, 40 * time.Second, time.Minute
 	// retryPause is the pause of a client before it retries.
 	retryPause = 100 * time.Millisecond
 	// keptFailures is the number of failures that an activity reports.
@@ -20,6 +21,8 @@ const (
 // activity is one kind of repeated calls. A failed call is retried, as clients do.
 type activity struct {
 	name string
+	// limit is the timeout of one attempt.
+	limit time.Duration
 
 	mu sync.Mutex
 	// calls is the number of successful calls, failed of failed attempts, lost of calls that never succeeded.
@@ -48,7 +51,7 @@ func (a *activity) run(ctx context.Context, stop <-chan struct{}, every time.Dur
 func (a *activity) call(ctx context.Context, call func(context.Context) error) {
 	started := time.Now()
 	for {
-		attempt, cancel := context.WithTimeout(ctx, attemptLimit)
+		attempt, cancel := context.WithTimeout(ctx, a.limit)
 		began := time.Now()
 		err := call(attempt)
 		cancel()

@@ -43,12 +43,12 @@ type apiLoad struct {
 	added map[string]bool // guarded by mu
 }
 
-// startAPI starts the calls; they end once stop is closed, and the watch ends with the test.
-func startAPI(t *testing.T, s *stage, stop <-chan struct{}, running *sync.WaitGroup) *apiLoad {
+// startAPI starts the calls, with a timeout for each attempt; they end once stop is closed, and the watch ends with the test.
+func startAPI(t *testing.T, s *stage, limit time.Duration, stop <-chan struct{}, running *sync.WaitGroup) *apiLoad {
 	t.Helper()
 	kind, value := harness.KindOf("Trigger"), strings.ToLower(rand.Text())
 	a := &apiLoad{
-		writes: activity{name: "API writes"}, reads: activity{name: "API reads"}, watches: activity{name: "API watches"},
+		writes: activity{name: "API writes", limit: limit}, reads: activity{name: "API reads", limit: limit}, watches: activity{name: "API watches"},
 		client: node.Admin.Dynamic.Resource(kind.GVR()).Namespace(s.namespace), selector: loadLabel + "=" + value, added: map[string]bool{},
 	}
 	a.informer = dynamicinformer.NewFilteredDynamicInformer(node.Admin.Dynamic, kind.GVR(), s.namespace, 0, cache.Indexers{},
@@ -115,7 +115,7 @@ func (a *apiLoad) verify(t *testing.T) {
 	for _, failure := range a.watches.failures {
 		t.Log("   watch:", failure)
 	}
-	eventually(t, time.Minute, "all acknowledged objects exist, and the watch has received them", func(ctx context.Context) error {
+	eventually(t, patience, "all acknowledged objects exist, and the watch has received them", func(ctx context.Context) error {
 		list, err := a.client.List(ctx, metav1.ListOptions{LabelSelector: a.selector})
 		if err != nil {
 			return err

@@ -193,7 +193,7 @@ func newSplitService(t *testing.T, s *stage) *splitService {
 	u.Object["spec"] = spec("old")
 	create(t, u)
 	s.awaitReady(t, "Service", split.name, "url")
-	eventually(t, time.Minute, "the second Revision is asked for", func(ctx context.Context) error {
+	eventually(t, patience, "the second Revision is asked for", func(ctx context.Context) error {
 		u, err := services.Get(ctx, split.name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -206,7 +206,7 @@ func newSplitService(t *testing.T, s *stage) *splitService {
 		_, err = services.Update(ctx, u, metav1.UpdateOptions{})
 		return err
 	})
-	eventually(t, time.Minute, "both Revisions have traffic", func(ctx context.Context) error {
+	eventually(t, patience, "both Revisions have traffic", func(ctx context.Context) error {
 		u, err := services.Get(ctx, split.name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -236,7 +236,7 @@ func (s *splitService) discard(t *testing.T) {
 	t.Helper()
 	harness.NewKubectl(t, node.Kubeconfig, s.stage.namespace).Must(t, "", "delete", "ksvc", s.name)
 	selector := metav1.ListOptions{LabelSelector: "serving.knative.dev/service=" + s.name}
-	eventually(t, 2*time.Minute, "all objects of the Service are deleted", func(ctx context.Context) error {
+	eventually(t, patience, "all objects of the Service are deleted", func(ctx context.Context) error {
 		for _, kind := range []string{"Configuration", "Route", "Revision"} {
 			list, err := node.Admin.Dynamic.Resource(harness.KindOf(kind).GVR()).Namespace(s.stage.namespace).List(ctx, selector)
 			if err != nil {
@@ -275,7 +275,7 @@ func (s *splitService) watch(t *testing.T) *splitLoad {
 	t.Helper()
 	l := &splitLoad{stopping: make(chan struct{}), ended: make(chan struct{}), answers: map[string]int{}}
 	// Requests wait while a Revision starts its first Pod.
-	client := node.HTTPClient(time.Minute)
+	client := node.HTTPClient(patience)
 	get := func(ctx context.Context, host string) (string, error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/", http.NoBody)
 		if err != nil {
@@ -322,7 +322,7 @@ const enoughRounds = 50
 // stop verifies that no request failed, and that both Revisions answered.
 func (l *splitLoad) stop(t *testing.T) {
 	t.Helper()
-	eventually(t, time.Minute, "both halves of the traffic have received requests", func(context.Context) error {
+	eventually(t, recovery, "both halves of the traffic have received requests", func(context.Context) error {
 		if rounds := l.rounds.Load(); rounds < enoughRounds {
 			return fmt.Errorf("%d of %d requests were sent", rounds, enoughRounds)
 		}
@@ -357,7 +357,7 @@ func holdChannelEvents(t *testing.T, s *stage) *heldChannel {
 	create(t, subscription)
 	s.awaitReady(t, "Subscription", h.name, "physicalSubscription", "subscriberUri")
 	// The subscribers of a Channel are written for many Subscriptions at once, shortly after they are Ready.
-	eventually(t, time.Minute, "the Channel lists its subscriber", func(ctx context.Context) error {
+	eventually(t, patience, "the Channel lists its subscriber", func(ctx context.Context) error {
 		channel, err := node.Admin.Dynamic.Resource(harness.KindOf("Channel").GVR()).Namespace(s.namespace).Get(ctx, h.name, metav1.GetOptions{})
 		if err != nil {
 			return err

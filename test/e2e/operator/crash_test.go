@@ -50,7 +50,7 @@ func TestKilledReplicas(t *testing.T) {
 // pick returns a replica that leads or follows, and the leader.
 func pick(t *testing.T, leading bool) (pod *corev1.Pod, leads string) {
 	t.Helper()
-	eventually(t, time.Minute, "a victim is found", func(ctx context.Context) error {
+	eventually(t, patience, "a victim is found", func(ctx context.Context) error {
 		var err error
 		if leads, err = leader(ctx); err != nil {
 			return err

@@ -68,7 +68,7 @@ func (h *held) fill(t *testing.T, path string) {
 	base.Path = path
 	h.load.stage = &stage{namespace: s.namespace, ingress: base.String()}
 	for number := range heldEvents {
-		eventually(t, time.Minute, "an event is acknowledged", func(ctx context.Context) error {
+		eventually(t, patience, "an event is acknowledged", func(ctx context.Context) error {
 			return h.load.send(ctx, http.DefaultClient, fmt.Sprintf("%s-%d", h.name, number))
 		})
 	}
@@ -96,7 +96,7 @@ func (h *held) discardKinds(t *testing.T, kinds ...string) {
 		}
 	}
 	// The owner deletes the stream once it observes the deletion of the Broker.
-	eventually(t, time.Minute, "no more events are accepted", func(ctx context.Context) error {
+	eventually(t, patience, "no more events are accepted", func(ctx context.Context) error {
 		if err := h.load.send(ctx, http.DefaultClient, "late"); err == nil || !strings.Contains(err.Error(), "404") {
 			return fmt.Errorf("an event is answered with %w", err)
 		}

@@ -13,8 +13,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// recovery is the timeout for the recovery of an installation.
-const recovery = 3 * time.Minute
+const (
+	// recovery is the timeout for the recovery of an installation.
+	recovery = 5 * time.Minute
+	// patience is the timeout of a step on a busy machine, such as the start of a Pod.
+	patience = 3 * time.Minute
+)
 
 // awaitWhole waits until all replicas and gateways are ready, etcd has as many voting members and a leader, and the host serves the API. A
 // ready replica has all its streams.

@@ -34,16 +34,28 @@ type load struct {
 	accepted map[string]time.Time // guarded by mu
 }
 
-// startLoad starts a load that stop ends.
+// startLoad starts a load that stop ends. Attempts may fail.
 func startLoad(t *testing.T, s *stage, withAPI bool) *load {
 	t.Helper()
+	return startLoadWithin(t, s, withAPI, attemptLimit)
+}
+
+// startSteadyLoad is startLoad for tests in which no attempt may fail.
+func startSteadyLoad(t *testing.T, s *stage, withAPI bool) *load {
+	t.Helper()
+	return startLoadWithin(t, s, withAPI, steadyLimit)
+}
+
+// startLoadWithin is startLoad with a timeout for each attempt.
+func startLoadWithin(t *testing.T, s *stage, withAPI bool, limit time.Duration) *load {
+	t.Helper()
 	l := &load{
-		stage: s, requests: activity{name: "requests"}, events: activity{name: "events"},
+		stage: s, requests: activity{name: "requests", limit: limit}, events: activity{name: "events", limit: limit},
 		stopping: make(chan struct{}), accepted: map[string]time.Time{},
 	}
 	// Separate clients, so that a broken connection affects one client only.
 	for range requestClients {
-		client := node.HTTPClient(attemptLimit)
+		client := node.HTTPClient(limit)
 		l.running.Go(func() {
 			l.requests.run(t.Context(), l.stopping, requestEvery, func(ctx context.Context, _ int) error { return l.request(ctx, client) })
 		})
@@ -57,9 +69,9 @@ func startLoad(t *testing.T, s *stage, withAPI bool) *load {
 		})
 	}
 	if withAPI {
-		l.api = startAPI(t, s, l.stopping, &l.running)
+		l.api = startAPI(t, s, limit, l.stopping, &l.running)
 	}
-	eventually(t, time.Minute, "the load runs", func(context.Context) error {
+	eventually(t, patience, "the load runs", func(context.Context) error {
 		if l.requests.succeeded() < 20 || l.events.succeeded() < 5 || (withAPI && l.api.writes.succeeded() < 2) {
 			return fmt.Errorf("%d requests and %d events succeeded", l.requests.succeeded(), l.events.succeeded())
 		}
@@ -87,7 +99,8 @@ func (l *load) awaitDelivered(t *testing.T) {
 	l.mu.Lock()
 	accepted := maps.Clone(l.accepted)
 	l.mu.Unlock()
-	eventually(t, time.Minute, "all acknowledged events are delivered", func(context.Context) error {
+	// An event that has waited for long is retried about once a minute.
+	eventually(t, recovery, "all acknowledged events are delivered", func(context.Context) error {
 		received, err := l.stage.received()
 		if err != nil {
 			return err

@@ -116,7 +116,7 @@ func mustParse(t *testing.T, text string) *url.URL {
 func (s *stage) awaitReady(t *testing.T, kindName, name string, field ...string) (value string) {
 	t.Helper()
 	kind := harness.KindOf(kindName)
-	eventually(t, time.Minute, kindName+" "+name+" is ready", func(ctx context.Context) error {
+	eventually(t, patience, kindName+" "+name+" is ready", func(ctx context.Context) error {
 		u, err := node.Admin.Dynamic.Resource(kind.GVR()).Namespace(s.namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err

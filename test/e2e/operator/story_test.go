@@ -51,7 +51,7 @@ func TestStory(t *testing.T) {
 // serverPods returns the Pods of all replicas.
 func serverPods(t *testing.T) (pods []corev1.Pod) {
 	t.Helper()
-	eventually(t, time.Minute, "all replicas exist", func(ctx context.Context) (err error) {
+	eventually(t, patience, "all replicas exist", func(ctx context.Context) (err error) {
 		if pods, err = node.ServerPods(ctx); err == nil && len(pods) != harness.Replicas {
 			err = fmt.Errorf("%d exist", len(pods))
 		}

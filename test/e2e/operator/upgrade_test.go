@@ -56,7 +56,7 @@ func TestUpgrade(t *testing.T) {
 		first = image
 	}
 	checkGateways(t, separate)
-	l := startLoad(t, s, true)
+	l := startSteadyLoad(t, s, true)
 	started := time.Now()
 	// After a failure, the tests that follow need the default nevertheless.
 	if err := node.Script(t.Context(), "install.sh", first, dir); err != nil {
@@ -92,7 +92,7 @@ func TestUpgrade(t *testing.T) {
 // the other layout.
 func checkGateways(t *testing.T, alone bool) {
 	t.Helper()
-	eventually(t, time.Minute, "requests are served by Pods of one layout", func(ctx context.Context) error {
+	eventually(t, recovery, "requests are served by Pods of one layout", func(ctx context.Context) error {
 		pods, err := node.GatewayPods(ctx)
 		if err != nil {
 			return err

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"syscall"
 	"testing"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,7 +35,7 @@ func kill(t *testing.T, pod *corev1.Pod) {
 // awaitGone waits until a Pod does not exist, or another one has its name.
 func awaitGone(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
-	eventually(t, time.Minute, "Pod "+pod.Name+" is gone", func(ctx context.Context) error {
+	eventually(t, patience, "Pod "+pod.Name+" is gone", func(ctx context.Context) error {
 		now, err := node.Host.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Name, metav1.GetOptions{})
 		if err == nil && now.UID == pod.UID {
 			return errors.New("it still exists")

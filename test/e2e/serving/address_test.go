@@ -1,8 +1,10 @@
 package serving
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,7 +21,25 @@ func (s *space) podClient(t *testing.T) *http.Client {
 	t.Helper()
 	other := s.NewSpace(t, "serving-client")
 	other.Apply(t, other.Application(t, "client", nil))
-	return other.Client(t, "client")
+	client := other.Client(t, "client")
+	client.Timeout = answerTimeout
+	return client
+}
+
+// getInside is mustGet from a Pod. The DNS of the cluster may serve a new name later than the gateways do.
+func getInside(t *testing.T, inside *http.Client, target string) string {
+	t.Helper()
+	var a *answer
+	until(t, "a Pod resolves "+target, func() (err error) {
+		if a, err = ask(t.Context(), inside, http.MethodGet, target, nil, nil); err == nil && a.code == http.StatusBadGateway && strings.Contains(a.body, "lookup ") {
+			err = errors.New(a.body)
+		}
+		return err
+	})
+	if a.code != http.StatusOK {
+		t.Fatalf("GET %s from a Pod: %d %s", target, a.code, a.body)
+	}
+	return a.body
 }
 
 // TestNames covers the names of a Route: outside, by the URL and the NodePort of the gateway's Service; in a Pod of any
@@ -49,7 +69,7 @@ func TestNames(t *testing.T) {
 	for name, want := range map[string]string{"hello": "Hello two!\n", "old-hello": "Hello one!\n", "new-hello": "Hello two!\n"} {
 		for _, suffix := range []string{"", ".svc", ".svc.cluster.local"} {
 			target := "http://" + name + "." + s.namespace + suffix
-			if got := mustGet(t, inside, target); got != want {
+			if got := getInside(t, inside, target); got != want {
 				t.Errorf("in a Pod %s answers %q, want %q", target, got, want)
 			}
 		}
@@ -85,7 +105,7 @@ func (s *space) makeTagPrivate(t *testing.T, service *servingv1.Service, inside 
 	if a, err := ask(t.Context(), s.http, http.MethodGet, local, nil, nil); err != nil || a.code != http.StatusNotFound {
 		t.Errorf("from outside %s answers %+v, %v, want 404", local, a, err)
 	}
-	if got := mustGet(t, inside, local); got != "Hello one!\n" {
+	if got := getInside(t, inside, local); got != "Hello one!\n" {
 		t.Errorf("in a Pod %s answers %q", local, got)
 	}
 	for _, target := range []string{service.Status.URL, urls["new"]} {
@@ -112,7 +132,7 @@ func TestClusterLocal(t *testing.T) {
 	if service.Status.URL != want || service.Status.Address == nil || *service.Status.Address != (duckv1.Addressable{URL: want}) {
 		t.Errorf("status.url is %q and status.address %+v, want %s", service.Status.URL, service.Status.Address, want)
 	}
-	if got := mustGet(t, s.podClient(t), want); got != "Hello World!\n" {
+	if got := getInside(t, s.podClient(t), want); got != "Hello World!\n" {
 		t.Errorf("in a Pod it answers %q", got)
 	}
 	for _, name := range []string{want, "http://hello." + s.namespace, "http://hello." + s.namespace + ".example.com"} {

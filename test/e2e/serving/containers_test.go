@@ -80,7 +80,11 @@ func TestInitContainers(t *testing.T) {
 	)
 	s := newSpace(t, "init", nil)
 	service := s.app("hello", pod(func(spec *corev1.PodSpec) {
-		probe := &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(8081)}}}
+		// The kubelet restarts a native sidecar whose probe fails too often, however slow the machine is.
+		probe := &corev1.Probe{
+			ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/", Port: intstr.FromInt32(8081)}},
+			PeriodSeconds: 1, FailureThreshold: int32(patience.Seconds()),
+		}
 		spec.InitContainers = []corev1.Container{
 			{
 				Name: "proxy", Image: s.image, RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways), StartupProbe: probe,
@@ -121,9 +125,12 @@ func TestInitContainers(t *testing.T) {
 		got[0].State.Running.StartedAt.After(got[1].State.Terminated.StartedAt.Time) {
 		t.Errorf("the init containers are %+v", got)
 	}
-	if got, want := s.log(t, revision.Name, "container=prepare"), fmt.Sprintf("[%s] prepared\n", pod.Name); got != want {
-		t.Errorf("its log is %q, want %q", got, want)
-	}
+	until(t, "the init container has a log", func() error {
+		if got, want := s.log(t, revision.Name, "container=prepare"), fmt.Sprintf("[%s] prepared\n", pod.Name); got != want {
+			return fmt.Errorf("it is %q, want %q", got, want)
+		}
+		return nil
+	})
 
 	// The process exits before it responds, which the serving container reports.
 	if _, err := ask(t.Context(), s.http, http.MethodGet, relayed(service.Status.URL, sidecar+"/crash"), nil, nil); err != nil {

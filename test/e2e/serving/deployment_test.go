@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -26,10 +27,10 @@ import (
 func TestDeploymentSettings(t *testing.T) {
 	s := newSpace(t, "deployment", nil)
 	runs, fails := s.runtimeClass(t, "runs", "runc"), s.runtimeClass(t, "fails", "missing")
-	deadline := func(value string) option {
-		return func(s *servingv1.Service) {
-			metav1.SetMetaDataAnnotation(&s.Spec.Template.ObjectMeta, servingv1.ProgressDeadlineAnnotationKey, value)
-		}
+	// The template's deadline differs from the settings' and from the default, and a slow Pod does not exceed it.
+	const deadline = 9 * time.Minute
+	slow := func(s *servingv1.Service) {
+		metav1.SetMetaDataAnnotation(&s.Spec.Template.ObjectMeta, servingv1.ProgressDeadlineAnnotationKey, deadline.String())
 	}
 	// sandbox selects a RuntimeClass.
 	sandbox := func(value string) option {
@@ -49,23 +50,24 @@ func TestDeploymentSettings(t *testing.T) {
 	until(t, "a new Revision has the runtime class", func() error {
 		made++
 		name := fmt.Sprintf("after-%d", made)
-		s.apply(t, s.app("hello", revisionName(name), sandbox("runs"), deadline("2m")))
+		s.apply(t, s.app("hello", revisionName(name), sandbox("runs"), slow))
 		after = s.deployment(t, "hello-"+name)
 		if got := after.Spec.Template.Spec.RuntimeClassName; got == nil {
 			return errors.New("it has none")
 		}
 		return nil
 	})
-	s.apply(t, s.app("large", revisionName("one"), instances("1"), container(func(c *corev1.Container) {
+	// After the deadline, the Pod of a Revision that no Route refers to stays for its window.
+	s.apply(t, s.app("large", revisionName("one"), instances("1"), scaling("window", "10m"), container(func(c *corev1.Container) {
 		c.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1000")}
 	})))
-	s.apply(t, s.app("sandbox", revisionName("one"), sandbox("fails"), deadline("2m")))
+	s.apply(t, s.app("sandbox", revisionName("one"), sandbox("fails"), slow))
 
 	if got := before.Spec.Template.Spec; got.RuntimeClassName != nil || got.Affinity == nil || got.Affinity.PodAntiAffinity == nil {
 		t.Errorf("by default a Revision has the runtime class %q and the affinity %+v, want Pods to prefer nodes without another one",
 			ptr.Deref(got.RuntimeClassName, ""), got.Affinity)
 	}
-	if got := after.Spec; ptr.Deref(got.ProgressDeadlineSeconds, 0) != 120 || got.Template.Spec.Affinity != nil {
+	if got := after.Spec; ptr.Deref(got.ProgressDeadlineSeconds, 0) != int32(deadline.Seconds()) || got.Template.Spec.Affinity != nil {
 		t.Errorf("with the settings a Revision has the deadline %d and the affinity %+v, want the template's and none",
 			ptr.Deref(got.ProgressDeadlineSeconds, 0), got.Template.Spec.Affinity)
 	}

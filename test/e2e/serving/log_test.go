@@ -141,7 +141,12 @@ func TestLogRights(t *testing.T) {
 		}
 		return nil
 	})
-	s.kubectl.Must(t, "", "get", "rev", revision, "--as", "reader")
+	until(t, "an authorized user reads the Revision", func() error {
+		if got := s.kubectl.Run(t, "", "get", "rev", revision, "--as", "reader"); got.Code != 0 {
+			return fmt.Errorf("%+v", got)
+		}
+		return nil
+	})
 	s.kubectl.MustFail(t, `cannot get resource "revisions/log"`, "", "get", "--raw", path, "--as", "reader")
 	s.kubectl.MustFail(t, `cannot get resource "revisions"`, "", "get", "rev", revision, "--as", "logger")
 }

@@ -25,8 +25,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// answerTimeout is the timeout of a request, including a cold start.
-const answerTimeout = time.Minute
+// answerTimeout is the timeout of a request, including a cold start. It is less than the timeout of a Revision.
+const answerTimeout = 3 * time.Minute
 
 var openNode = sync.OnceValues(harness.OpenNode)
 

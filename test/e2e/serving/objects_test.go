@@ -33,7 +33,7 @@ func read[O any](t testing.TB, client getter[O], name string) O {
 }
 
 // patience is the timeout of every wait. Machines are slow while many Pods start; a passing test never waits that long.
-const patience = 90 * time.Second
+const patience = 3 * time.Minute
 
 // until calls probe until it succeeds, and fails the test with its last error after a timeout.
 func until(t testing.TB, what string, probe func() error) {

@@ -44,9 +44,14 @@ func TestHealthPort(t *testing.T) {
 	}
 	// Requests that bypass the gateway.
 	direct := "http://" + pods[0].Status.PodIP + ":8080"
-	if got := mustGet(t, http.DefaultClient, direct); got != "Hello World!\n" {
-		t.Errorf("the Pod answers %q", got)
-	}
+	// The kubelet may report the failed probe before the application listens.
+	until(t, "the Pod answers", func() error {
+		a, err := ask(t.Context(), http.DefaultClient, http.MethodGet, direct, nil, nil)
+		if err == nil && (a.code != http.StatusOK || a.body != "Hello World!\n") {
+			err = fmt.Errorf("it answers %+v", a)
+		}
+		return err
+	})
 	if a, err := ask(t.Context(), http.DefaultClient, http.MethodGet, fmt.Sprintf("%s/listen?port=%d", direct, port), nil, nil); err != nil || a.code != http.StatusNoContent {
 		t.Fatalf("opening the health port: %+v, %v", a, err)
 	}

@@ -104,8 +104,13 @@ func TestScaleWithLoad(t *testing.T) {
 			}
 		})
 	}
-	pods := s.untilPods(t, revision, 3)
-	until(t, "all Pods receive requests", func() error {
+	s.untilPods(t, revision, 3)
+	until(t, "three Pods receive requests", func() error {
+		// While this process is slow, the load is lower: a Pod may be replaced before it receives a request.
+		pods, err := s.pods(t.Context(), revision)
+		if err != nil || len(pods) != 3 {
+			return fmt.Errorf("got %d Pods, %w", len(pods), err)
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		for i := range pods {

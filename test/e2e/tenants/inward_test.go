@@ -17,7 +17,7 @@ import (
 )
 
 // patience is the timeout of a request.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // ask sends a GET request for a host through the gateway from outside.
 func ask(t *testing.T, client *http.Client, host, path string, header map[string]string) (int, string) {
@@ -50,13 +50,19 @@ func TestClusterLocal(t *testing.T) {
 	if code, body := ask(t, outside, public, "/", nil); code != http.StatusOK {
 		t.Fatalf("the public Service answers %d: %s", code, body)
 	}
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Host("private"), http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if code, body, err := harness.Exchange(s.Client(t, "client"), request); err != nil || code != http.StatusOK {
-		t.Fatalf("the private Service answers a Pod with %d, %v: %s", code, err, body)
-	}
+	inside := s.Client(t, "client")
+	// The DNS of the cluster may serve the name later than the gateways do.
+	harness.Eventually(t, "the private Service answers a Pod", func() error {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Host("private"), http.NoBody)
+		if err != nil {
+			return err
+		}
+		code, body, err := harness.Exchange(inside, request)
+		if err == nil && code != http.StatusOK {
+			err = fmt.Errorf("code %d: %s", code, body)
+		}
+		return err
+	})
 
 	for host, path := range map[string]string{
 		s.Host("private"):                    "/",

@@ -56,9 +56,9 @@ func TestLogRight(t *testing.T) {
 	}
 	kubectl := harness.NewKubectl(t, kubeconfig, s.Name)
 	harness.Eventually(t, "the log has the event", func() error {
-		log := kubectl.Must(t, "", "get", "--raw", revision+"/log")
-		if !strings.Contains(log, `"id":"logged"`) || !strings.HasPrefix(log, "[hello-00001-deployment-") {
-			return fmt.Errorf("it is %q", log)
+		got := kubectl.Run(t, "", "get", "--raw", revision+"/log")
+		if got.Code != 0 || !strings.Contains(got.Stdout, `"id":"logged"`) || !strings.HasPrefix(got.Stdout, "[hello-00001-deployment-") {
+			return fmt.Errorf("got %+v", got)
 		}
 		return nil
 	})
@@ -67,9 +67,12 @@ func TestLogRight(t *testing.T) {
 	}
 	wantForbidden(t, "reading the Revision with the right to its log", get(reader, revision))
 	wantForbidden(t, "reading a Pod's log with the right to the Revision's", get(reader, "/api/v1/namespaces/"+s.Name+"/pods"))
-	if response := get(viewer, revision); response.Code != http.StatusOK {
-		t.Errorf("reading the Revision: code %d: %s", response.Code, response.Body)
-	}
+	harness.Eventually(t, "the Revision can be read", func() error {
+		if response := get(viewer, revision); response.Code != http.StatusOK {
+			return fmt.Errorf("code %d: %s", response.Code, response.Body)
+		}
+		return nil
+	})
 	wantForbidden(t, "reading the log with the right to Revisions", get(viewer, revision+"/log"))
 	wantForbidden(t, "reading the log of another namespace", get(stranger, revision+"/log"))
 	anonymous := rest.AnonymousClientConfig(reader)

@@ -1,6 +1,7 @@
 package tenants
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -74,6 +75,12 @@ func TestRoles(t *testing.T) {
 				s.Apply(t, service(t, "hello", ""))
 				s.Ready(t, "service/hello")
 			}
+			harness.Eventually(t, "the role is in effect", func() error {
+				if response := user.Do(t, harness.Request{Method: http.MethodGet, Path: harness.KindOf("Broker").Collection(own.Name)}); response.Code != http.StatusOK {
+					return fmt.Errorf("code %d: %s", response.Code, response.Body)
+				}
+				return nil
+			})
 			// Services come last: deleting all of them deletes the Revision.
 			kinds := harness.Kinds()
 			slices.Reverse(kinds)

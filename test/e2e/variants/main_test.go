@@ -84,15 +84,31 @@ func uninstall(t *testing.T) {
 	if _, err := node.Host.CoreV1().Namespaces().Get(ctx, harness.SystemNamespace, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("namespace %s after uninstalling: %v, want it deleted", harness.SystemNamespace, err)
 	}
-	groups, err := node.Host.Discovery().ServerGroups()
+	// The host removes a group from its discovery shortly after the registration.
+	err := harness.Poll(ctx, func() error {
+		groups, err := node.Host.Discovery().ServerGroups()
+		if err != nil {
+			return err
+		}
+		for _, group := range groups.Groups {
+			if strings.HasSuffix(group.Name, ".knative.dev") {
+				return fmt.Errorf("API group %s is still registered", group.Name)
+			}
+		}
+		return nil
+	})
 	if err != nil {
 		t.Error(err)
-		return
 	}
-	for _, group := range groups.Groups {
-		if strings.HasSuffix(group.Name, ".knative.dev") {
-			t.Errorf("API group %s is still registered", group.Name)
-		}
+}
+
+// eventually calls probe until it succeeds, and fails the test with its last error after a timeout.
+func eventually(t *testing.T, what string, probe func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := harness.Poll(ctx, func() error { return probe(ctx) }); err != nil {
+		t.Fatalf("wait until %s: %v", what, err)
 	}
 }
 
@@ -135,26 +151,34 @@ spec: {broker: default, subscriber: {uri: %q}}`, app, sink.At("/all").URL))
 		}
 	}
 	answers(outside, "hello."+s.Name+".example.com")
-	harness.Eventually(t, "the Service is at zero", func() error {
-		pods, err := node.Host.CoreV1().Pods(s.Name).List(t.Context(), metav1.ListOptions{LabelSelector: "serving.knative.dev/service=hello"})
+	eventually(t, "the Service is at zero", func(ctx context.Context) error {
+		pods, err := node.Host.CoreV1().Pods(s.Name).List(ctx, metav1.ListOptions{LabelSelector: "serving.knative.dev/service=hello"})
 		if err == nil && len(pods.Items) > 0 {
 			err = fmt.Errorf("it has %d Pods", len(pods.Items))
 		}
 		return err
 	})
-	answers(s.Client(t, "client"), s.Host("hello"))
+	inside := s.Client(t, "client")
+	inside.Timeout = patience
+	answers(inside, s.Host("hello"))
 
-	event, err := http.NewRequestWithContext(t.Context(), http.MethodPost, s.Address(t, "broker/default"), strings.NewReader("{}"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, value := range map[string]string{"Specversion": "1.0", "Id": "1", "Source": "/e2e", "Type": "order"} {
-		event.Header.Set("Ce-"+name, value)
-	}
-	event.Header.Set("Content-Type", "application/json")
-	if code, body, err := harness.Exchange(s.Client(t, "client"), event); err != nil || code != http.StatusAccepted {
-		t.Fatalf("the event was answered %d, %v, %s", code, err, body)
-	}
+	address := s.Address(t, "broker/default")
+	// A replica may not have observed the Broker yet.
+	eventually(t, "the event is accepted", func(ctx context.Context) error {
+		event, err := http.NewRequestWithContext(ctx, http.MethodPost, address, strings.NewReader("{}"))
+		if err != nil {
+			return err
+		}
+		for name, value := range map[string]string{"Specversion": "1.0", "Id": "1", "Source": "/e2e", "Type": "order"} {
+			event.Header.Set("Ce-"+name, value)
+		}
+		event.Header.Set("Content-Type", "application/json")
+		code, body, err := harness.Exchange(inside, event)
+		if err == nil && code != http.StatusAccepted {
+			err = fmt.Errorf("code %d: %s", code, body)
+		}
+		return err
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	if err := sink.At("/all").Await(ctx, 1); err != nil {
