@@ -69,7 +69,7 @@ func TestSnapshotWithoutQuorum(t *testing.T) {
 	f.start(0, 1)
 	f.put(0, "a")
 	f.stop(1)
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	running, err := Connect(ctx, f.options[0].Dir)
 	if err != nil {

@@ -121,7 +121,7 @@ func (f *fleet) write(members ...int) (finish func() error) {
 // leader returns the member that leads the cluster.
 func (f *fleet) leader() int {
 	f.t.Helper()
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		for n, e := range f.running {
 			if e != nil && e.server.Server.Leader() == e.server.Server.MemberID() {
 				return n

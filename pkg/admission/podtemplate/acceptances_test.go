@@ -70,63 +70,53 @@ func TestAcceptanceExpires(t *testing.T) {
 }
 
 func TestAcceptanceEndsWhenTheHostsRulesChange(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", ResourceVersion: "1"}}
-	host := fake.NewClientset(namespace)
-	factory := informers.NewSharedInformerFactory(host, 0)
-	v := newAcceptances()
-	if err := v.watch(factory); err != nil {
-		t.Fatal(err)
-	}
-	factory.Start(ctx.Done())
-	factory.WaitForCacheSync(ctx.Done())
-	eventually(t, func() bool { return v.epoch.Load() > 0 })
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ns", ResourceVersion: "1"}}
+		host := fake.NewClientset(namespace)
+		factory := informers.NewSharedInformerFactory(host, 0)
+		v := newAcceptances()
+		if err := v.watch(factory); err != nil {
+			t.Fatal(err)
+		}
+		defer factory.Shutdown()
+		defer cancel()
+		factory.Start(ctx.Done())
+		synctest.Wait()
+		if v.epoch.Load() == 0 {
+			t.Error("the existing namespace begins no epoch")
+		}
 
-	changes := map[string]func() error{
-		"a namespace is labelled": func() error {
-			changed := namespace.DeepCopy()
-			changed.ResourceVersion = "2"
-			changed.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
-			_, err := host.CoreV1().Namespaces().Update(ctx, changed, metav1.UpdateOptions{})
-			return err
-		},
-		"a policy is created": func() error {
-			_, err := host.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(ctx,
-				&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, metav1.CreateOptions{})
-			return err
-		},
-		"a webhook is created": func() error {
-			_, err := host.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx,
-				&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "w"}}, metav1.CreateOptions{})
-			return err
-		},
-	}
-	for name, change := range changes {
-		t.Run(name, func(t *testing.T) {
+		changes := map[string]func() error{
+			"a namespace is labelled": func() error {
+				changed := namespace.DeepCopy()
+				changed.ResourceVersion = "2"
+				changed.Labels = map[string]string{"pod-security.kubernetes.io/enforce": "restricted"}
+				_, err := host.CoreV1().Namespaces().Update(ctx, changed, metav1.UpdateOptions{})
+				return err
+			},
+			"a policy is created": func() error {
+				_, err := host.AdmissionregistrationV1().ValidatingAdmissionPolicies().Create(ctx,
+					&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}}, metav1.CreateOptions{})
+				return err
+			},
+			"a webhook is created": func() error {
+				_, err := host.AdmissionregistrationV1().ValidatingWebhookConfigurations().Create(ctx,
+					&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "w"}}, metav1.CreateOptions{})
+				return err
+			},
+		}
+		for name, change := range changes {
 			pod := podOf(t, "a", "ns", "image")
 			v.add(mustKey(t, v, pod))
 			if err := change(); err != nil {
-				t.Fatal(err)
+				t.Fatalf("%s: %v", name, err)
 			}
-			eventually(t, func() bool { return !v.has(mustKey(t, v, pod)) })
-		})
-	}
-}
-
-// eventually waits for informers, whose progress is visible only through the handlers under test.
-func eventually(t *testing.T, condition func() bool) {
-	t.Helper()
-	timeout := time.After(30 * time.Second)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !condition() {
-		select {
-		case <-timeout:
-			t.Fatal("the condition did not hold within 30 s")
-		case <-tick.C:
+			if synctest.Wait(); v.has(mustKey(t, v, pod)) {
+				t.Errorf("%s: the acceptance was not forgotten", name)
+			}
 		}
-	}
+	})
 }
 
 func TestOneQuestionForAllThatAskAtOnce(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
@@ -19,6 +18,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"golang.org/x/crypto/acme"
@@ -207,49 +207,53 @@ func TestRenewal(t *testing.T) {
 
 // TestRestart covers that another replica reads certificates, failures, pauses and challenges from the Secrets, and that deleted ones are removed.
 func TestRestart(t *testing.T) {
-	client := fake.NewClientset()
-	first := newIssuer(client, accepted, clock.RealClock{})
-	const good, bad = "good.example.com", "bad.example.com"
-	r := newRecord(t, good, time.Now(), 24*time.Hour)
-	pending := challenge{Host: bad, Type: TLSALPN01, Token: "t", Response: "t.r", Expires: time.Now().Add(time.Hour).UTC()}
-	if err := errors.Join(first.save(t.Context(), good, r), first.save(t.Context(), bad, first.failed(t.Context(), bad, record{}, &acme.OrderError{})),
-		first.setChallenge(t.Context(), bad, pending)); err != nil {
-		t.Fatal(err)
-	}
-	first.setPause(t.Context(), time.Hour, "the server is busy")
-
-	second := newIssuer(client, accepted, clock.RealClock{})
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() { defer close(done); second.Run(ctx) }()
-	defer func() { cancel(); <-done }()
-	changed := make(chan []string, 100)
-	second.Subscribe(func(hosts []string) { changed <- hosts })
-	second.Await(t.Context())
-	if certificate, state := second.Certificate(good); certificate == nil || !state.Ready || !slices.Equal(certificate.Certificate[0], r.Certificate[0]) {
-		t.Errorf("the state is %+v", state)
-	}
-	if _, state := second.Certificate(bad); !state.Failed || !strings.Contains(state.Problem, "retrying at") {
-		t.Errorf("the state is %+v, want the failure", state)
-	}
-	if got := second.Challenge(bad); got == nil || got.Token != "t" || got.Response != "t.r" || !got.TLS {
-		t.Errorf("the challenge is %+v", got)
-	}
-	second.Require("new.example.com", "default")
-	if _, state := second.Certificate("new.example.com"); !strings.Contains(state.Problem, "the server is busy") || second.next(accepted) != "" {
-		t.Errorf("the state is %+v, want a pause", state)
-	}
-
-	if err := client.CoreV1().Secrets(namespace).Delete(t.Context(), shardOf(good), metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	for certificate := new(tls.Certificate); certificate != nil; certificate, _ = second.Certificate(good) {
-		select {
-		case <-changed:
-		case <-time.After(time.Minute):
-			t.Fatal("the deleted certificate remains")
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		first := newIssuer(client, accepted, clock.RealClock{})
+		const good, bad = "good.example.com", "bad.example.com"
+		r := newRecord(t, good, time.Now(), 24*time.Hour)
+		pending := challenge{Host: bad, Type: TLSALPN01, Token: "t", Response: "t.r", Expires: time.Now().Add(time.Hour).UTC()}
+		if err := errors.Join(first.save(t.Context(), good, r), first.save(t.Context(), bad, first.failed(t.Context(), bad, record{}, &acme.OrderError{})),
+			first.setChallenge(t.Context(), bad, pending)); err != nil {
+			t.Fatal(err)
 		}
-	}
+		first.setPause(t.Context(), time.Hour, "the server is busy")
+
+		second := newIssuer(client, accepted, clock.RealClock{})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); second.Run(ctx) }()
+		defer func() { cancel(); <-done }()
+		changed := make(chan []string, 100)
+		second.Subscribe(func(hosts []string) { changed <- hosts })
+		second.Await(t.Context())
+		// Await may return before the Secrets are watched.
+		synctest.Wait()
+		if certificate, state := second.Certificate(good); certificate == nil || !state.Ready || !slices.Equal(certificate.Certificate[0], r.Certificate[0]) {
+			t.Errorf("the state is %+v", state)
+		}
+		if _, state := second.Certificate(bad); !state.Failed || !strings.Contains(state.Problem, "retrying at") {
+			t.Errorf("the state is %+v, want the failure", state)
+		}
+		if got := second.Challenge(bad); got == nil || got.Token != "t" || got.Response != "t.r" || !got.TLS {
+			t.Errorf("the challenge is %+v", got)
+		}
+		second.Require("new.example.com", "default")
+		if _, state := second.Certificate("new.example.com"); !strings.Contains(state.Problem, "the server is busy") || second.next(accepted) != "" {
+			t.Errorf("the state is %+v, want a pause", state)
+		}
+
+		for len(changed) > 0 {
+			<-changed
+		}
+		if err := client.CoreV1().Secrets(namespace).Delete(t.Context(), shardOf(good), metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		if certificate, _ := second.Certificate(good); certificate != nil || len(changed) == 0 {
+			t.Errorf("the deleted certificate remains: %t; %d changes", certificate != nil, len(changed))
+		}
+	})
 }
 
 // TestInvalidSecrets covers Secrets with garbage.

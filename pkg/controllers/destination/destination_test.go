@@ -15,9 +15,6 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 )
 
-// idle is the controller of a test that changes nothing.
-type idle struct{ *reconciler.Controller }
-
 // begin returns the References of an object of the namespace default, with some existing objects.
 func begin(t *testing.T, w *controllertest.Fixture, o Options) *References {
 	t.Helper()
@@ -25,7 +22,7 @@ func begin(t *testing.T, w *controllertest.Fixture, o Options) *References {
 	if o.ClusterDomain == "" {
 		o.ClusterDomain = "cluster.local"
 	}
-	tracker, err := New(t.Context(), o).Track(idle{reconciler.New("idle", nil)})
+	tracker, err := New(t.Context(), o).Track(controllertest.Silent{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -221,18 +222,20 @@ func TestHostUnknownKind(t *testing.T) {
 
 // TestHostObject checks that a complete object is returned, or the reason why it cannot be read.
 func TestHostObject(t *testing.T) {
-	refs := begin(t, controllertest.New(t), Options{})
-	_, err := refs.HostObject(t.Context(), ref("example.com/v1", "Sink", "mine"))
-	want := &Unresolved{ReasonNotFound, `example.com/v1 Sink "default/mine" cannot be read: this server runs without a cluster`}
-	if fault, _ := AsUnresolved(err); !cmp.Equal(want, fault) {
-		t.Errorf("without a host: got %v", err)
-	}
-	_, host := newHost(newSink("mine", addressed("http://a")))
-	refs = begin(t, controllertest.New(t), Options{Host: host})
-	obj, err := refs.HostObject(t.Context(), ref("example.com/v1", "Sink", "mine"))
-	if err != nil || obj.GetName() != "mine" {
-		t.Errorf("got %v, %v", obj, err)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		refs := begin(t, controllertest.New(t), Options{})
+		_, err := refs.HostObject(t.Context(), ref("example.com/v1", "Sink", "mine"))
+		want := &Unresolved{ReasonNotFound, `example.com/v1 Sink "default/mine" cannot be read: this server runs without a cluster`}
+		if fault, _ := AsUnresolved(err); !cmp.Equal(want, fault) {
+			t.Errorf("without a host: got %v", err)
+		}
+		_, host := newHost(newSink("mine", addressed("http://a")))
+		refs = begin(t, controllertest.New(t), Options{Host: host})
+		obj, err := refs.HostObject(t.Context(), ref("example.com/v1", "Sink", "mine"))
+		if err != nil || obj.GetName() != "mine" {
+			t.Errorf("got %v, %v", obj, err)
+		}
+	})
 }
 
 // manyKinds returns a host with many numbered kinds, with one object each, and destinations for them.

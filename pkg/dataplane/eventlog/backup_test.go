@@ -20,7 +20,7 @@ func TestBackupRestore(t *testing.T) {
 	a := stream(t, l, "a")
 	appendAll(t, a, "", numbers(0, 10)...)
 	appendAll(t, a, "q", "again")
-	m, err := l.Stream(t.Context(), StreamConfig{ID: "m", Memory: true})
+	m, err := l.Stream(patient(t), StreamConfig{ID: "m", Memory: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestBackupRestore(t *testing.T) {
 	}
 	q, _ := start(t, s, "q", ConsumeOptions{})
 	q.collect(t, 1)
-	memory, err := restored.Stream(t.Context(), StreamConfig{ID: "m", Memory: true})
+	memory, err := restored.Stream(patient(t), StreamConfig{ID: "m", Memory: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestBackupRestore(t *testing.T) {
 		"half a line":    content.Bytes()[:content.Len()-5],
 	} {
 		other := open(t, Options{Dir: t.TempDir()})
-		if err := other.Restore(t.Context(), bytes.NewReader(damaged)); !errors.Is(err, backup.ErrIncomplete) {
+		if err := other.Restore(patient(t), bytes.NewReader(damaged)); !errors.Is(err, backup.ErrIncomplete) {
 			t.Errorf("%s: %v, want ErrIncomplete", name, err)
 		}
 	}
@@ -96,7 +96,7 @@ func TestBackupWhileRecordsMove(t *testing.T) {
 	}
 	saved := map[string]bool{}
 	reads := 0
-	err := stored{l}.Segments(t.Context(), func(segment *backup.Segment) error {
+	err := stored{l}.Segments(patient(t), func(segment *backup.Segment) error {
 		records, err := layout.Records(segment.Data)
 		if err != nil {
 			return err
@@ -138,7 +138,7 @@ func TestRestoreSkips(t *testing.T) {
 		appendAll(t, s, "q", "again")
 	}
 	var content bytes.Buffer
-	if err := l.Backup(t.Context(), &content); err != nil {
+	if err := l.Backup(patient(t), &content); err != nil {
 		t.Fatal(err)
 	}
 	restored := open(t, Options{Dir: t.TempDir()})
@@ -147,14 +147,14 @@ func TestRestoreSkips(t *testing.T) {
 		Exists:   func(_ context.Context, id string) (bool, error) { return id == "kept", nil },
 		Restored: func(id string) { notified = append(notified, id) },
 	})
-	err := restored.Restore(t.Context(), bytes.NewReader(content.Bytes()))
+	err := restored.Restore(patient(t), bytes.NewReader(content.Bytes()))
 	if !errors.Is(err, backup.ErrSkipped) || !strings.Contains(err.Error(), "Broker default/deleted with UID deleted (") || !strings.Contains(err.Error(), "Broker default/lost") {
 		t.Errorf("error %v, want one that names the streams that do not exist", err)
 	}
 	if diff := cmp.Diff([]string{"kept"}, notified); diff != "" {
 		t.Errorf("restored streams (-want +got):\n%s", diff)
 	}
-	ids, err := restored.StreamIDs(t.Context())
+	ids, err := restored.StreamIDs(patient(t))
 	if diff := cmp.Diff([]string{"kept"}, ids); err != nil || diff != "" {
 		t.Errorf("streams %v (-want +got):\n%s", err, diff)
 	}

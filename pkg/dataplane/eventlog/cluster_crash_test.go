@@ -113,6 +113,7 @@ func TestClusterCrash(t *testing.T) {
 	}
 	l := open(t, o[0])
 	s := opened(t, l, "a")
+	replicated(t, s, 3)
 	k, _ := start(t, s, "", ConsumeOptions{MaxSegments: 1 << 16})
 
 	var mu sync.Mutex
@@ -180,12 +181,12 @@ func TestClusterDiskFull(t *testing.T) {
 		logs[i] = open(t, o[i])
 	}
 	s := opened(t, logs[0], "a")
+	replicated(t, s, 3)
 	appendAll(t, s, "", numbers(0, 10)...)
 	fill(t, disk, 100)
-	data := strings.Repeat("x", 64<<10)
 	n := 10
 	eventually(t, "the server without space has stopped", func() bool {
-		if err := s.Append(t.Context(), Record{Data: []byte(data)}); err != nil {
+		if err := appendTo(t.Context(), s, Record{Data: fmt.Appendf(nil, "%0*d", 64<<10, n)}); err != nil {
 			t.Fatalf("append while one of three servers has no space: %v", err)
 		}
 		n++
@@ -194,7 +195,7 @@ func TestClusterDiskFull(t *testing.T) {
 	unfill(t, disk)
 	eventually(t, "it runs again and has all records", func() bool {
 		current := logs[2].server.Current()
-		return logs[2].Health(t.Context()) == nil && current.Embedded.JetStreamIsStreamCurrent(server.DEFAULT_GLOBAL_ACCOUNT, s.names.Name())
+		return logs[2].Health(t.Context()) == nil && current != nil && current.Embedded.JetStreamIsStreamCurrent(server.DEFAULT_GLOBAL_ACCOUNT, s.names.Name())
 	})
 	closed(t, logs[0])
 	k, _ := start(t, opened(t, logs[2], "a"), "", ConsumeOptions{})

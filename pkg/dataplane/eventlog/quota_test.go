@@ -16,7 +16,7 @@ func TestLimits(t *testing.T) {
 			l.memory.Limit = 5 * mib
 			var streams []*Stream
 			for i := range 6 {
-				s, err := l.Stream(t.Context(), StreamConfig{ID: fmt.Sprint(i), Memory: memory})
+				s, err := l.Stream(patient(t), StreamConfig{ID: fmt.Sprint(i), Memory: memory})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -49,7 +49,7 @@ func TestLimits(t *testing.T) {
 				t.Errorf("all streams hold %d segments of 100 KiB, want 5 MiB", total)
 			}
 			// Others are not affected.
-			other, err := l.Stream(t.Context(), StreamConfig{ID: "other", Memory: !memory})
+			other, err := l.Stream(patient(t), StreamConfig{ID: "other", Memory: !memory})
 			if err != nil {
 				t.Fatal(err)
 			}

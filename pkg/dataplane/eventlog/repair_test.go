@@ -48,9 +48,7 @@ func TestRepair(t *testing.T) {
 			k, _ := start(t, s, "", ConsumeOptions{})
 			k.collect(t, 5)
 			eventually(t, "segments are removed", func() bool { return queues(t, s)[""] == 15 })
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
+			closed(t, l)
 
 			dir := filepath.Join(o.Dir, "jetstream/$G/streams", s.names.Name())
 			for _, file := range append([]string{inf, sum}, consumerOfShared+"/"+inf, consumerOfShared+"/"+sum) {
@@ -90,19 +88,17 @@ func TestRepair(t *testing.T) {
 				t.Errorf("the record '%s' was delivered, want the new one", f.Records[0])
 			}
 			eventually(t, "segments are removed again", func() bool { return queues(t, s)[""] == 1 })
-			if err := l.Close(); err != nil {
-				t.Fatal(err)
-			}
+			closed(t, l)
 
 			l = open(t, o)
 			if faults := l.server.Current().Unrepaired(); len(faults) > 0 {
 				t.Errorf("after the second start: %v", faults)
 			}
-			ids, err := l.StreamIDs(t.Context())
+			ids, err := l.StreamIDs(patient(t))
 			if diff := cmp.Diff([]string{"a"}, ids); diff != "" || err != nil {
 				t.Errorf("streams after the second start: %v, %s", err, diff)
 			}
-			consumer, err := l.server.Current().JetStream.Consumer(t.Context(), s.names.Name(), layout.Consumer(""))
+			consumer, err := l.server.Current().JetStream.Consumer(patient(t), s.names.Name(), layout.Consumer(""))
 			if err != nil {
 				t.Fatalf("consumer after the second start: %v", err)
 			}

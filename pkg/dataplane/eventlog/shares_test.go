@@ -19,7 +19,7 @@ func TestShareOfATenant(t *testing.T) {
 			limit()
 			of := func(tenant, id string) *Stream {
 				t.Helper()
-				s, err := l.Stream(t.Context(), StreamConfig{ID: id, Tenant: tenant, Memory: memory})
+				s, err := l.Stream(patient(t), StreamConfig{ID: id, Tenant: tenant, Memory: memory})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -60,15 +60,13 @@ func TestShareOfATenant(t *testing.T) {
 				t.Errorf("append to the stream of another tenant: %v", err)
 			}
 			if !memory {
-				if err := l.Close(); err != nil {
-					t.Fatal(err)
-				}
+				closed(t, l)
 				l = open(t, options)
 				if err := of("greedy", "greedy-5").AppendNew(t.Context(), Record{Data: data}); !errors.Is(err, ErrShareFull) {
 					t.Errorf("append after a restart: %v, want ErrShareFull", err)
 				}
 			}
-			if err := l.DeleteStream(t.Context(), "greedy-0"); err != nil {
+			if err := l.DeleteStream(patient(t), "greedy-0"); err != nil {
 				t.Fatal(err)
 			}
 			eventually(t, "the tenant's streams accept records again", func() bool {
@@ -81,18 +79,18 @@ func TestShareOfATenant(t *testing.T) {
 // A backup keeps the tenants of streams, and is restored regardless of their shares.
 func TestBackupKeepsTenants(t *testing.T) {
 	l := open(t, Options{Dir: t.TempDir(), MaxBytes: 8 << 20})
-	s, err := l.Stream(t.Context(), StreamConfig{ID: "orders", Tenant: "shop"})
+	s, err := l.Stream(patient(t), StreamConfig{ID: "orders", Tenant: "shop"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	appendAll(t, s, "", "a", "b")
 	var content bytes.Buffer
-	if err := l.Backup(t.Context(), &content); err != nil {
+	if err := l.Backup(patient(t), &content); err != nil {
 		t.Fatal(err)
 	}
 	other := open(t, Options{Dir: t.TempDir(), MaxBytes: 8 << 20})
 	other.diskShares.Limit = 1
-	if err := other.Restore(t.Context(), &content); err != nil {
+	if err := other.Restore(patient(t), &content); err != nil {
 		t.Fatal(err)
 	}
 	if held, known := other.diskShares.Held(); !known || held["shop"] == 0 {

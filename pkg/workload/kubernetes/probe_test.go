@@ -185,7 +185,7 @@ func TestCheckHTTP(t *testing.T) {
 	defer server.Close()
 	port := server.Listener.Addr().(*net.TCPAddr).Port
 	c := &corev1.Container{Ports: []corev1.ContainerPort{{Name: "http1", ContainerPort: int32(port)}}}
-	check := newCheck(&corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
+	check := newCheck(&corev1.Probe{TimeoutSeconds: 60, ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{
 		Path: "ready?deep=1", Port: intstr.FromString("http1"), HTTPHeaders: []corev1.HTTPHeader{{Name: "Host", Value: "cart"}},
 	}}}, c, "127.0.0.1")
 	for code, want := range map[int32]bool{200: true, 302: true, 404: false, 503: false} {

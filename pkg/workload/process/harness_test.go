@@ -27,8 +27,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload"
 )
 
-// testTimeout bounds the time to wait for something that should happen at once.
-const testTimeout = 20 * time.Second
+// testTimeout bounds the time to wait for something that should happen at once. Samples that the tests do not kill run for longer.
+const testTimeout = 30 * time.Second
 
 // sample returns a Revision whose only container is this test binary in one of its modes.
 func sample(name, mode string, env ...string) *servingv1.Revision {
@@ -114,9 +114,9 @@ func start(t *testing.T, o Options) *harness {
 				return false
 			}
 		})
-		if n := h.owner.killMarked(func(string) bool { return false }); n > 0 {
-			t.Errorf("%d processes remained", n)
-		}
+		defer h.owner.killMarked(func(string) bool { return false })
+		// SIGKILL takes effect with a delay.
+		h.eventually("the end of all processes", func() bool { return len(marked(h.owner, func(string) bool { return true })) == 0 })
 	}
 	t.Cleanup(stop)
 	return h

@@ -281,7 +281,10 @@ func TestLiveness(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.Spec.Containers[0].LivenessProbe = &corev1.Probe{ProbeHandler: get, PeriodSeconds: 1, TimeoutSeconds: 20, FailureThreshold: 1}
+	c := &r.Spec.Containers[0]
+	// Liveness is probed once the sample listens, so that its response is the cause of each failure.
+	c.StartupProbe = &corev1.Probe{ProbeHandler: tcp, FailureThreshold: 6}
+	c.LivenessProbe = &corev1.Probe{ProbeHandler: get, PeriodSeconds: 1, TimeoutSeconds: 20, FailureThreshold: 1}
 	h.apply(r, 1)
 	i := h.await(r, "a backend", ready(1)).Instances[0]
 	pid := ask(t, i.Address).Pid

@@ -251,11 +251,12 @@ func TestStrays(t *testing.T) {
 	r := sample("parent", "serve", "CHILDREN=1")
 	h.apply(r, 1)
 	i := h.await(r, "a backend", ready(1)).Instances[0]
-	none := func(string) bool { return true }
-	pids := marked(h.owner, none)
-	if len(pids) != 3 {
-		t.Fatalf("%d processes, want 3", len(pids))
-	}
+	var pids []int
+	// The mark of a process appears a moment after its start.
+	h.eventually("three processes", func() bool {
+		pids = marked(h.owner, func(string) bool { return true })
+		return len(pids) == 3
+	})
 	h.scale(r, 0)
 	h.Drained(keyOf(r), i.Name)
 	for _, pid := range pids {

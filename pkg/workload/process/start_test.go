@@ -139,7 +139,8 @@ func TestManyAtOnce(t *testing.T) {
 	if spent > 100*time.Millisecond {
 		t.Errorf("%d backends at rest cost %v of processor time in half a second", revisions, spent)
 	}
-	if len(threads) > revisions/2 {
+	// A slow process has more threads, because system calls block them.
+	if len(threads) >= revisions {
 		t.Errorf("%d threads for %d backends", len(threads), revisions)
 	}
 	began = time.Now()

@@ -106,7 +106,7 @@ func startServer(t testing.TB, dir string, to *subscriber) *server {
 func (s *server) stop(t testing.TB) {
 	t.Helper()
 	s.runs.Close()
-	s.broker.Stop(time.Second)
+	s.broker.Stop(time.Minute)
 	if err := s.log.Close(); err != nil {
 		t.Error(err)
 	}

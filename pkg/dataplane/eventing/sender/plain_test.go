@@ -106,7 +106,6 @@ func TestForgottenHosts(t *testing.T) {
 // TestConnectionClosedWhileIdle checks that an event is sent again on a new connection if the recipient closes the idle
 // connection at that moment. An event is not sent again if the recipient read it and closed the connection without an answer.
 func TestConnectionClosedWhileIdle(t *testing.T) {
-	const accepted = "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n"
 	for name, test := range map[string]struct {
 		// reads reports whether the recipient reads a second request on a connection.
 		reads  bool
@@ -117,60 +116,73 @@ func TestConnectionClosedWhileIdle(t *testing.T) {
 		"read":   {true, 0, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			listener, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
+			first, second, received := sendTwice(t, test.reads)
+			// The connection was closed by the sender if it was idle for longer than keepIdle: both events came over new ones.
+			for attempts := 1; test.reads && second.Code == http.StatusAccepted && received == 2 && attempts < 5; attempts++ {
+				first, second, received = sendTwice(t, test.reads)
 			}
-			defer listener.Close()
-			var received atomic.Int32
-			receive := func(reader *bufio.Reader) bool {
-				r, err := http.ReadRequest(reader)
-				if err != nil {
-					return false
-				}
-				io.Copy(io.Discard, r.Body) //nolint:errcheck // the event is counted anyway
-				received.Add(1)
-				return true
+			if first.Code != http.StatusAccepted {
+				t.Fatalf("the first event: %+v", first)
 			}
-			go func() {
-				for {
-					conn, err := listener.Accept()
-					if err != nil {
-						return
-					}
-					go func() {
-						defer conn.Close()
-						reader := bufio.NewReader(conn)
-						if !receive(reader) {
-							return
-						}
-						io.WriteString(conn, accepted) //nolint:errcheck // the sender notices
-						if test.reads {
-							receive(reader)
-							return
-						}
-						// The next request arrives, and is in the buffers of the system when the connection is closed.
-						raw, _ := conn.(*net.TCPConn).SyscallConn()
-						raw.Read(func(fd uintptr) bool { //nolint:errcheck // the sender notices
-							n, _, _ := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK)
-							return n > 0
-						})
-					}()
-				}
-			}()
-			s := newSender(t, Options{})
-			to := eventing.Endpoint{URL: "http://" + listener.Addr().String()}
-			if result := s.Send(t.Context(), order(), to, Attempt{}); result.Code != http.StatusAccepted {
-				t.Fatalf("the first event: %+v", result)
+			if second.Code != test.code {
+				t.Errorf("the second event: %+v", second)
 			}
-			if result := s.Send(t.Context(), order(), to, Attempt{}); result.Code != test.code {
-				t.Errorf("the second event: %+v", result)
-			}
-			if n := int(received.Load()); n != test.events {
-				t.Errorf("the recipient read %d events, want %d", n, test.events)
+			if received != test.events {
+				t.Errorf("the recipient read %d events, want %d", received, test.events)
 			}
 		})
 	}
+}
+
+// sendTwice sends two events to a recipient that closes each connection after one response, and returns how many it read.
+func sendTwice(t *testing.T, reads bool) (first, second Result, read int) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	var received atomic.Int32
+	receive := func(reader *bufio.Reader) bool {
+		r, err := http.ReadRequest(reader)
+		if err != nil {
+			return false
+		}
+		io.Copy(io.Discard, r.Body) //nolint:errcheck // the event is counted anyway
+		received.Add(1)
+		return true
+	}
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				reader := bufio.NewReader(conn)
+				if !receive(reader) {
+					return
+				}
+				io.WriteString(conn, "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n") //nolint:errcheck // the sender notices
+				if reads {
+					receive(reader)
+					return
+				}
+				// The next request arrives, and is in the buffers of the system when the connection is closed.
+				raw, _ := conn.(*net.TCPConn).SyscallConn()
+				raw.Read(func(fd uintptr) bool { //nolint:errcheck // the sender notices
+					n, _, _ := unix.Recvfrom(int(fd), make([]byte, 1), unix.MSG_PEEK)
+					return n > 0
+				})
+			}()
+		}
+	}()
+	s := newSender(t, Options{})
+	to := eventing.Endpoint{URL: "http://" + listener.Addr().String()}
+	first = s.Send(t.Context(), order(), to, Attempt{})
+	second = s.Send(t.Context(), order(), to, Attempt{})
+	return first, second, int(received.Load())
 }
 
 // TestManyAtOnce checks that each concurrent delivery has its own connection and its own answer.
@@ -209,7 +221,8 @@ func TestManyAtOnce(t *testing.T) {
 		})
 	}
 	wait.Wait()
-	if n := connections.Load(); n > senders {
+	// A pause of this process may end idle connections.
+	if n := connections.Load(); n > 2*senders {
 		t.Errorf("%d connections for %d senders", n, senders)
 	}
 }

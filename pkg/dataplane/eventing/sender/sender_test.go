@@ -204,7 +204,8 @@ func TestConnections(t *testing.T) {
 	for range 40 {
 		s.Send(t.Context(), order(), eventing.Endpoint{URL: server.URL}, Attempt{ExpectReply: true})
 	}
-	if n := connections.Load(); n != 1 {
+	// A pause of this process may end an idle connection or the drain of a body. An answer that prevents reuse takes ten connections.
+	if n := connections.Load(); n > 5 {
 		t.Errorf("%d connections for requests one after the other", n)
 	}
 }

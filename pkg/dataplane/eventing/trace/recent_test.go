@@ -51,7 +51,9 @@ func TestRecent(t *testing.T) {
 		t.Errorf("without a Store: %v", got)
 	}
 	for i := range 10 * maxRecentBlocks {
-		add(s, "shop", "block"+strconv.Itoa(i), Delivered)
+		// One record makes one block. The attempt of an event may be in another block than its acceptance.
+		r := acceptanceOf("block" + strconv.Itoa(i))
+		s.Add(&r)
 		written(t, s)
 	}
 	if got := recent(stream, uid, 1000); len(got) != maxRecentBlocks || got[0] != "block"+strconv.Itoa(10*maxRecentBlocks-1) {

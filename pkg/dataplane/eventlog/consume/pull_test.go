@@ -41,7 +41,7 @@ func TestExactBytes(t *testing.T) {
 	h := newHarness(t)
 	h.publish(t, "first", "second")
 	// The size of a message includes the names of stream and consumer.
-	measuring, err := h.stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{
+	measuring, err := h.stream.CreateConsumer(patient(t), jetstream.ConsumerConfig{
 		Durable: layout.Consumer(h.queue.Name), FilterSubject: h.queue.Stream.Subject(h.queue.Name), AckPolicy: jetstream.AckExplicitPolicy,
 	})
 	if err != nil {
@@ -55,7 +55,7 @@ func TestExactBytes(t *testing.T) {
 	for msg := range batch.Messages() {
 		bytes += len(msg.Subject()) + len(msg.Reply()) + len(msg.Data())
 	}
-	if err := h.stream.DeleteConsumer(t.Context(), layout.Consumer(h.queue.Name)); err != nil {
+	if err := h.stream.DeleteConsumer(patient(t), layout.Consumer(h.queue.Name)); err != nil {
 		t.Fatal(err)
 	}
 
@@ -83,7 +83,7 @@ func TestFetchDropsMessages(t *testing.T) {
 	}
 	// fetch returns the number of sent and of received segments.
 	fetch := func() (sent, received int) {
-		consumer, err := h.stream.CreateConsumer(t.Context(), jetstream.ConsumerConfig{
+		consumer, err := h.stream.CreateConsumer(patient(t), jetstream.ConsumerConfig{
 			Durable: "fetch", FilterSubject: h.queue.Stream.Subject(""), AckPolicy: jetstream.AckExplicitPolicy, AckWait: time.Hour,
 		})
 		if err != nil {
@@ -99,11 +99,11 @@ func TestFetchDropsMessages(t *testing.T) {
 			received++
 			cancel()
 		}
-		info, err := consumer.Info(t.Context())
+		info, err := consumer.Info(patient(t))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := h.stream.DeleteConsumer(t.Context(), "fetch"); err != nil {
+		if err := h.stream.DeleteConsumer(patient(t), "fetch"); err != nil {
 			t.Fatal(err)
 		}
 		return info.NumAckPending, received

@@ -242,11 +242,13 @@ func TestUsageHandler(t *testing.T) {
 	defer server.Close()
 	leader := membership.Member{Name: "a", Address: server.Listener.Addr().String()}
 	report := &Report{Member: "b", Usages: []Usage{{Key: r.Key, UID: r.UID, Concurrency: 1.5, RequestsPerSecond: 2, Waiting: 3}}}
+	// The report has not expired at the time before it.
+	before := time.Now()
 	if err := report.Post(t.Context(), server.Client().Transport, leader); err != nil {
 		t.Fatal(err)
 	}
 	want := Sample{Concurrency: 1.5, RequestsPerSecond: 2, Waiting: 3}
-	if got, _ := w.peers.sum(r.Key, r.UID, time.Now()); got != want {
+	if got, _ := w.peers.sum(r.Key, r.UID, before); got != want {
 		t.Errorf("%v arrives, want %v", got, want)
 	}
 	res, err := server.Client().Get(server.URL)

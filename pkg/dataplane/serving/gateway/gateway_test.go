@@ -79,3 +79,15 @@ func TestPoolsOfRoutes(t *testing.T) {
 		t.Error("the pool was not removed with its last route")
 	}
 }
+
+// retried calls attempt until it returns true. An attempt returns false if a time limit ended it before what it is about, because the
+// process was paused.
+func retried(t testing.TB, attempt func() bool) {
+	t.Helper()
+	for range 5 {
+		if attempt() {
+			return
+		}
+	}
+	t.Fatal("each attempt ended too early")
+}

@@ -137,69 +137,83 @@ func TestTimedOutRequestKeepsItsPlace(t *testing.T) {
 			continue
 		}
 		t.Run(path.name, func(t *testing.T) {
-			app, log := newStubborn(false), make(lines, 10)
-			spec := revision(1)
-			spec.ResponseStartTimeout = 2 * time.Second
-			b := serve(t, Options{StandardOnly: path.standardOnly, AccessLog: log}, spec, app)
-			defer close(app.end)
-			body := func() io.Reader {
+			retried(t, func() bool {
+				app, log := newStubborn(false), make(lines, 10)
+				spec := revision(1)
+				spec.ResponseStartTimeout = 2 * time.Second
+				b := serve(t, Options{StandardOnly: path.standardOnly, AccessLog: log}, spec, app)
+				defer close(app.end)
+				body := streamed("hello")
 				if path.plain {
-					return strings.NewReader("hello")
+					body = strings.NewReader("hello")
 				}
-				return streamed("hello")
-			}
-			if reply, text := b.do(t, b.request(t, http.MethodPost, body())); reply.StatusCode != http.StatusGatewayTimeout {
-				t.Errorf("got %s %s", reply.Status, text)
-			}
-			<-log
-			if p := poolOf(b.Gateway); try(p) != nil {
-				t.Fatal("the backend gets another request while the application still works on the timed-out one")
-			}
-			<-app.began
-			app.end <- true
-			for try(poolOf(b.Gateway)) == nil {
-				<-time.After(time.Millisecond)
-			}
+				if reply, text := b.do(t, b.request(t, http.MethodPost, body)); reply.StatusCode != http.StatusGatewayTimeout {
+					t.Errorf("got %s %s", reply.Status, text)
+				}
+				<-log
+				select {
+				case <-app.began:
+				case <-time.After(5 * time.Second):
+					return false
+				}
+				if p := poolOf(b.Gateway); try(p) != nil {
+					t.Fatal("the backend gets another request while the application still works on the timed-out one")
+				}
+				app.end <- true
+				for try(poolOf(b.Gateway)) == nil {
+					<-time.After(time.Millisecond)
+				}
+				return true
+			})
 		})
 	}
 }
 
 // TestSilentTunnelKeepsItsPlace covers upgraded connections that the gateway ends because of silence.
 func TestSilentTunnelKeepsItsPlace(t *testing.T) {
-	ended, end := make(chan bool), make(chan bool)
-	app := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		conn, _, err := http.NewResponseController(w).Hijack()
+	retried(t, func() bool {
+		ended, end := make(chan bool, 1), make(chan bool)
+		finish := sync.OnceFunc(func() { close(end) })
+		defer finish()
+		app := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer conn.Close()
+			fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: test\r\n\r\n")
+			drain(conn)
+			ended <- true
+			<-end
+		})
+		log, spec := make(lines, 10), revision(1)
+		spec.IdleTimeout = 2 * time.Second
+		b := serve(t, Options{AccessLog: log}, spec, app)
+		r := b.request(t, http.MethodGet, nil)
+		r.Header.Set("Connection", "Upgrade")
+		r.Header.Set("Upgrade", "test")
+		res, err := b.client.Do(r)
 		if err != nil {
-			t.Error(err)
-			return
+			t.Fatal(err)
 		}
-		defer conn.Close()
-		fmt.Fprint(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: test\r\n\r\n")
-		drain(conn)
-		ended <- true
-		<-end
+		defer res.Body.Close()
+		if res.StatusCode != http.StatusSwitchingProtocols {
+			t.Log(res.Status)
+			return false
+		}
+		// The application sees the end of the stream.
+		<-ended
+		<-log
+		if try(poolOf(b.Gateway)) != nil {
+			t.Error("the backend gets another request while the application still has the connection")
+		}
+		finish()
+		for try(poolOf(b.Gateway)) == nil {
+			<-time.After(time.Millisecond)
+		}
+		return true
 	})
-	log, spec := make(lines, 10), revision(1)
-	spec.IdleTimeout = 2 * time.Second
-	b := serve(t, Options{AccessLog: log}, spec, app)
-	r := b.request(t, http.MethodGet, nil)
-	r.Header.Set("Connection", "Upgrade")
-	r.Header.Set("Upgrade", "test")
-	res, err := b.client.Do(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer res.Body.Close()
-	// The application sees the end of the stream.
-	<-ended
-	<-log
-	if try(poolOf(b.Gateway)) != nil {
-		t.Error("the backend gets another request while the application still has the connection")
-	}
-	close(end)
-	for try(poolOf(b.Gateway)) == nil {
-		<-time.After(time.Millisecond)
-	}
 }
 
 // TestUnlimitedRequestsEndAtOnce checks that requests without containerConcurrency do not linger.

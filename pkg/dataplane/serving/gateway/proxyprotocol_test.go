@@ -288,7 +288,7 @@ func servePublic(t testing.TB, g *Gateway) string {
 	return listener.Addr().String()
 }
 
-// dialTo connects for at most 20 seconds.
+// dialTo connects for at most a minute.
 func dialTo(t *testing.T, address string) net.Conn {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -296,7 +296,7 @@ func dialTo(t *testing.T, address string) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	return conn

@@ -30,7 +30,7 @@ func TestMalformedBodyEndsConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.WriteString(conn, test.request+"GET /hidden HTTP/1.1\r\nHost: app\r\n\r\n"); err != nil {

@@ -93,7 +93,7 @@ func (b *bench) dialTLS(t testing.TB, name string, edit func(*tls.Config)) (*tls
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	config := &tls.Config{ServerName: name, InsecureSkipVerify: true}
@@ -138,7 +138,7 @@ func https(t testing.TB, name string, http2 bool) *http.Client {
 	protocols.SetHTTP2(http2)
 	transport := &http.Transport{Protocols: protocols, TLSClientConfig: &tls.Config{ServerName: name, InsecureSkipVerify: true}}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
+	return &http.Client{Transport: transport, Timeout: time.Minute}
 }
 
 // TestServeTLS covers requests of HTTP/1.1 and HTTP/2 over TLS, on both paths, with bodies of several sizes. They are not redirected, and

@@ -218,6 +218,18 @@ func readHead(r *bufio.Reader) (string, error) {
 // patience is the time that a test waits for an immediate result.
 const patience = time.Minute
 
+// retried calls attempt until it returns true. An attempt returns false if a limit ended it before what it is about, because the
+// process was paused.
+func retried(t testing.TB, attempt func() bool) {
+	t.Helper()
+	for range 20 {
+		if attempt() {
+			return
+		}
+	}
+	t.Fatal("each attempt ended too early")
+}
+
 // dial returns a connection to addr that is closed when the test ends.
 func dial(t testing.TB, addr string) net.Conn {
 	t.Helper()

@@ -106,7 +106,8 @@ func TestReuse(t *testing.T) {
 			}
 		}
 	}
-	if n := connections.Load(); n != 1 {
+	// One may have been idle for too long.
+	if n := connections.Load(); n > 2 {
 		t.Errorf("%d connections", n)
 	}
 }
@@ -157,15 +158,14 @@ func TestSentOnce(t *testing.T) {
 	for _, first := range []string{"", hi} {
 		var requests atomic.Int32
 		app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
-			for _, answer := range []string{first, ""} {
+			for {
 				if _, err := readHead(r); err != nil {
 					return
 				}
-				requests.Add(1)
-				if answer == "" {
+				if requests.Add(1) > 1 || first == "" {
 					return
 				}
-				trySend(conn, answer)
+				trySend(conn, first)
 			}
 		})
 		router := newFakeRouter(app)

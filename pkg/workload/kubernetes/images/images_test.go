@@ -92,6 +92,8 @@ func (h *host) push(t *testing.T, user string) (tag, digest string) {
 func newResolver(change func(*settings.Settings), objects ...runtime.Object) (*Resolver, *clocktesting.FakePassiveClock) {
 	now := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
 	current := settings.Default("example.com")
+	// Longer than a stall of a busy machine.
+	current.Deployment.DigestTimeout = time.Minute
 	if change != nil {
 		change(&current)
 	}

@@ -86,7 +86,7 @@ func TestSource(t *testing.T) {
 func TestSourceFollows(t *testing.T) {
 	root := t.TempDir()
 	writeLog(t, root, "hello-a.stdout.log", "1\n2\n", 0)
-	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 	defer stop()
 	lines, ended := make(chan string), make(chan error, 1)
 	go func() {
