@@ -10,7 +10,7 @@ fail() {
 	failed=1
 }
 
-for module in . hack/certmanager hack/cluster hack/pebble hack/tools; do
+for module in . hack/certmanager hack/cluster hack/otelcol hack/pebble hack/tools; do
 	go -C "$module" mod tidy -diff || fail "$module/go.mod is not tidy: run go -C $module mod tidy"
 done
 # Modules that import this one would ignore the replacement.
@@ -26,5 +26,6 @@ go run ./hack/trackedfiles || fail "git tracks files that may not be in the tree
 go vet ./... || fail "go vet found faults"
 go -C hack/certmanager vet ./... || fail "go vet found faults in hack/certmanager"
 go -C hack/cluster vet ./... || fail "go vet found faults in hack/cluster"
+go -C hack/otelcol vet ./... || fail "go vet found faults in hack/otelcol"
 go -C hack/pebble vet ./... || fail "go vet found faults in hack/pebble"
 exit "$failed"

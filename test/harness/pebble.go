@@ -1,41 +1,17 @@
 package harness
 
 import (
-	"bufio"
 	"cmp"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strconv"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 )
 
-// pebbleBinary builds the ACME server for tests once for all tests of a binary.
-var pebbleBinary = sync.OnceValues(func() (string, error) {
-	root, err := Root()
-	if err != nil {
-		return "", err
-	}
-	binary := filepath.Join(root, "bin", "pebble")
-	// Build to a temporary file and rename it: another test binary may run, or build, the same program concurrently.
-	fresh := fmt.Sprintf("%s.%d", binary, os.Getpid())
-	defer os.Remove(fresh)
-	build := exec.Command("go", "build", "-o", fresh, ".")
-	build.Dir = filepath.Join(root, "hack", "pebble")
-	if output, err := build.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build ACME server: %w\n%s", err, output)
-	}
-	return binary, os.Rename(fresh, binary)
-})
+var buildPebble = buildTool("pebble")
 
 // Pebble is an ACME server.
 type Pebble struct {
@@ -61,39 +37,9 @@ type PebbleOptions struct {
 // RunPebble runs an ACME server until the test ends.
 func RunPebble(t testing.TB, o PebbleOptions) *Pebble {
 	t.Helper()
-	binary, err := pebbleBinary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	command := exec.Command(binary, "-address", cmp.Or(o.Address, "127.0.0.1"), "-http-port", strconv.Itoa(o.HTTPPort), "-tls-port", strconv.Itoa(o.TLSPort),
-		"-validity", cmp.Or(o.Validity, 24*time.Hour).String(), "-blocked", o.Refused)
-	var log strings.Builder
-	command.Stderr = &log
-	input, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	output, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		input.Close()
-		if err := command.Wait(); err != nil || t.Failed() {
-			t.Logf("the ACME server ended with %v, and logged\n%s", err, log.String())
-		}
-	})
 	p := &Pebble{}
-	line, err := bufio.NewReader(output).ReadBytes('\n')
-	if err == nil {
-		err = json.Unmarshal(line, p)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	runTool(t, buildPebble, p, "-address", cmp.Or(o.Address, "127.0.0.1"), "-http-port", strconv.Itoa(o.HTTPPort), "-tls-port", strconv.Itoa(o.TLSPort),
+		"-validity", cmp.Or(o.Validity, 24*time.Hour).String(), "-blocked", o.Refused)
 	return p
 }
 

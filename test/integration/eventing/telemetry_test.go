@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -92,4 +93,30 @@ func TestTelemetry(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestCollector checks that a collector of OpenTelemetry receives the spans and metrics of events by both protocols.
+func TestCollector(t *testing.T) {
+	t.Parallel()
+	const ns, trace = "shop", "4bf92f3577b34da6a3ce929d0e0e4736"
+	for _, protocol := range []string{"grpc", "http/protobuf"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			collector, config := harness.RunCollector(t), t.TempDir()
+			observability := "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: config-observability}\ndata: {tracing-protocol: PROTOCOL, tracing-endpoint: ENDPOINT," +
+				" metrics-protocol: PROTOCOL, metrics-endpoint: ENDPOINT, metrics-export-interval: 1s}\n"
+			observability = strings.NewReplacer("PROTOCOL", strconv.Quote(protocol), "ENDPOINT", strconv.Quote(collector.Endpoints[protocol])).Replace(observability)
+			if err := os.WriteFile(filepath.Join(config, "observability.yaml"), []byte(observability), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s := start(t, t.TempDir(), "--config-dir", config)
+			broker := s.broker(t, ns, "orders")
+			s.trigger(t, ns, "orders", "all", harness.NewSink(t).At("/").URL)
+			m := binary("1", `{}`, map[string]string{"Content-Type": "application/json", "Traceparent": "00-" + trace + "-00f067aa0ba902b7-01"})
+			if a := m.send(t, broker); a.code != http.StatusAccepted {
+				t.Fatalf("%d %s", a.code, a.body)
+			}
+			collector.Await(t, trace, []string{"broker:orders." + ns, "trigger:all." + ns}, "kn.eventing.dispatch.duration")
+		})
+	}
 }

@@ -186,3 +186,21 @@ func TestTelemetry(t *testing.T) {
 		t.Errorf("the last span was lost each time the server stopped, %d times", attempts)
 	}
 }
+
+// TestCollector checks that a collector of OpenTelemetry receives the spans and metrics of requests by both protocols.
+func TestCollector(t *testing.T) {
+	t.Parallel()
+	for _, protocol := range []string{"grpc", "http/protobuf"} {
+		t.Run(protocol, func(t *testing.T) {
+			t.Parallel()
+			collector := harness.RunCollector(t)
+			endpoint := collector.Endpoints[protocol]
+			config := writeSettings(t, map[string]map[string]string{settings.ObservabilityConfigMapName: {
+				"tracing-protocol": protocol, "tracing-endpoint": endpoint,
+				"request-metrics-protocol": protocol, "request-metrics-endpoint": endpoint, "request-metrics-export-interval": "1s",
+			}})
+			s := start(t, t.TempDir(), "--config-dir", config.dir).newSite(t, "collected")
+			collector.Await(t, s.traced(t, 1), []string{"GET", "forward"}, "kn.serving.invocation.duration")
+		})
+	}
+}
