@@ -80,8 +80,7 @@ func TestPoolsOfRoutes(t *testing.T) {
 	}
 }
 
-// retried calls attempt until it returns true. An attempt returns false if a time limit ended it before what it is about, because the
-// process was paused.
+// retried calls attempt until it returns true. An attempt returns false if a time limit expired too early because the process was paused.
 func retried(t testing.TB, attempt func() bool) {
 	t.Helper()
 	for range 5 {

@@ -218,8 +218,7 @@ func readHead(r *bufio.Reader) (string, error) {
 // patience is the time that a test waits for an immediate result.
 const patience = time.Minute
 
-// retried calls attempt until it returns true. An attempt returns false if a limit ended it before what it is about, because the
-// process was paused.
+// retried calls attempt until it returns true. An attempt returns false if a time limit expired too early because the process was paused.
 func retried(t testing.TB, attempt func() bool) {
 	t.Helper()
 	for range 20 {
