@@ -1,6 +1,7 @@
 package serving
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,8 +13,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
-	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions"
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
 // TestAtRest checks that Services at zero cause no writes and almost no CPU time compared with a server without Services.
@@ -36,11 +39,10 @@ func TestAtRest(t *testing.T) {
 	// The share of an empty server depends on the machine and its load. It is too small in a window in which the server is stalled.
 	idle := max(cpuTimeIn(), cpuTimeIn())
 	client := s.Knative.ServingV1().Services("default")
-	watched, err := client.Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer watched.Stop()
+	// An informer, because lists of that many objects would add load. It continues if the server ends its watch for being read slowly.
+	factory := externalversions.NewSharedInformerFactoryWithOptions(s.Knative, 0, externalversions.WithNamespace("default"))
+	lister := factory.Serving().V1().Services().Lister()
+	factory.Start(t.Context().Done())
 	var creating errgroup.Group
 	creating.SetLimit(8)
 	for i := range services {
@@ -52,21 +54,23 @@ func TestAtRest(t *testing.T) {
 	if err := creating.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	// A watch, because lists of that many objects would add load.
-	ready := map[string]bool{}
-	for timeout := time.After(3 * time.Minute); len(ready) < services; {
-		select {
-		case <-timeout:
-			t.Fatalf("%d of %d Services are ready", len(ready), services)
-		case event := <-watched.ResultChan():
-			service, ok := event.Object.(*servingv1.Service)
-			if !ok {
-				t.Fatalf("the watch ended with %+v", event)
-			}
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	defer cancel()
+	err := harness.Poll(ctx, func() error {
+		all, err := lister.List(labels.Everything())
+		ready := 0
+		for _, service := range all {
 			if isReady(service, &service.Status.Status) == nil {
-				ready[service.Name] = true
+				ready++
 			}
 		}
+		if ready < services {
+			err = errors.Join(err, fmt.Errorf("%d of %d Services are ready", ready, services))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	// The same work takes more CPU time while other tests use the caches of the processor, and a slow machine may write Events for minutes.
 	// What Services at rest use is in each window.
