@@ -63,9 +63,15 @@ func Binary() (string, error) {
 // Eventually calls probe until it succeeds, and fails the test with its last error otherwise.
 func Eventually(t testing.TB, what string, probe func() error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	EventuallyWithin(t, patience, what, func(context.Context) error { return probe() })
+}
+
+// EventuallyWithin calls probe until it succeeds, and fails the test with its last error after a limit, when the context of probe ends.
+func EventuallyWithin(t testing.TB, limit time.Duration, what string, probe func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	if err := Poll(ctx, probe); err != nil {
+	if err := Poll(ctx, func() error { return probe(ctx) }); err != nil {
 		t.Fatalf("wait until %s: %v", what, err)
 	}
 }

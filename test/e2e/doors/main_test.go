@@ -94,11 +94,7 @@ spec:
 
 func eventually(t *testing.T, what string, probe func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if err := harness.Poll(ctx, func() error { return probe(ctx) }); err != nil {
-		t.Fatalf("wait until %s: %v", what, err)
-	}
+	harness.EventuallyWithin(t, patience, what, probe)
 }
 
 // startLoad returns repeat, which repeats a call in the background with pauses, and stop, which ends all. The first failed call fails the test.

@@ -190,11 +190,7 @@ func (s *space) answers(service *servingv1.Service, want string) {
 // eventually calls probe until it succeeds, and fails the test with its last error after a timeout.
 func (s *space) eventually(what string, probe func(context.Context) error) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
-	defer cancel()
-	if err := harness.Poll(ctx, func() error { return probe(ctx) }); err != nil {
-		s.Fatalf("wait until %s: %v", what, err)
-	}
+	harness.EventuallyWithin(s, patience, what, probe)
 }
 
 // expect sends one request.

@@ -145,9 +145,5 @@ func podReady(p *corev1.Pod) bool {
 
 func eventually(t *testing.T, what string, probe func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if err := harness.Poll(ctx, func() error { return probe(ctx) }); err != nil {
-		t.Fatalf("waiting until %s: %v", what, err)
-	}
+	harness.EventuallyWithin(t, patience, what, probe)
 }

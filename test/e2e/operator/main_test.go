@@ -59,11 +59,7 @@ func newNamespace(t *testing.T) string {
 // eventually calls probe until it succeeds, for at most limit.
 func eventually(t *testing.T, limit time.Duration, what string, probe func(context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	if err := harness.Poll(ctx, func() error { return probe(ctx) }); err != nil {
-		t.Fatalf("waiting until %s: %v", what, err)
-	}
+	harness.EventuallyWithin(t, limit, what, probe)
 }
 
 // pass waits under load, with its own timeout.

@@ -105,11 +105,7 @@ func uninstall(t *testing.T) {
 // eventually calls probe until it succeeds, and fails the test with its last error after a timeout.
 func eventually(t *testing.T, what string, probe func(ctx context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if err := harness.Poll(ctx, func() error { return probe(ctx) }); err != nil {
-		t.Fatalf("wait until %s: %v", what, err)
-	}
+	harness.EventuallyWithin(t, patience, what, probe)
 }
 
 // smoke checks that a Service answers, also from zero, and that an event that a Pod sends arrives.

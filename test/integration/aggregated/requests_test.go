@@ -29,11 +29,7 @@ func context() stdcontext.Context { return stdcontext.Background() }
 // within calls probe until it succeeds, and fails the test after a timeout.
 func within(t testing.TB, timeout time.Duration, what string, probe func() error) {
 	t.Helper()
-	ctx, cancel := stdcontext.WithTimeout(t.Context(), timeout)
-	defer cancel()
-	if err := harness.Poll(ctx, probe); err != nil {
-		t.Fatalf("waiting until %s: %v", what, err)
-	}
+	harness.EventuallyWithin(t, timeout, what, func(stdcontext.Context) error { return probe() })
 }
 
 // clientsOf returns clients with config.

@@ -54,9 +54,7 @@ func TestAtRest(t *testing.T) {
 	if err := creating.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	err := harness.Poll(ctx, func() error {
+	harness.EventuallyWithin(t, 5*time.Minute, "all Services are ready", func(context.Context) error {
 		all, err := lister.List(labels.Everything())
 		ready := 0
 		for _, service := range all {
@@ -69,9 +67,6 @@ func TestAtRest(t *testing.T) {
 		}
 		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	// The same work takes more CPU time while other tests use the caches of the processor, and a slow machine may write Events for minutes.
 	// What Services at rest use is in each window.
 	limit := idle + time.Duration(share*float64(window))
