@@ -13,8 +13,12 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog"
 )
 
-// IdleTimeout is the time after which the Reader of an empty queue closes its log consumer.
-const IdleTimeout = time.Minute
+const (
+	// IdleTimeout is the time after which the Reader of an empty queue closes its log consumer.
+	IdleTimeout = time.Minute
+	// redeliverAfter is the delay of a segment that arrives after Stop. Without it, the stopped log consumer might get it again.
+	redeliverAfter = 100 * time.Millisecond
+)
 
 // ReaderConfig has the dependencies of a Reader. All but Outdated are required.
 type ReaderConfig struct {
@@ -39,7 +43,12 @@ type Reader struct {
 	behind, open atomic.Bool
 
 	running sync.WaitGroup
-	mu      sync.Mutex
+
+	// handling is held during a call of Handle. It guards ended, which is true after Stop.
+	handling sync.Mutex
+	ended    bool
+
+	mu sync.Mutex
 	// mu guards the fields below.
 	consumer Consumer
 	// opening is true while a consumer is created, outdated if its options changed meanwhile.
@@ -97,6 +106,13 @@ func (r *Reader) SetPaused(ctx context.Context, paused bool) {
 }
 
 func (r *Reader) handle(s Segment) {
+	r.handling.Lock()
+	defer r.handling.Unlock()
+	if r.ended {
+		// A log consumer may deliver one more segment after it was stopped.
+		s.Handle.Nack(redeliverAfter)
+		return
+	}
 	r.behind.Store(s.Pending > 0)
 	r.Handle(s)
 }
@@ -185,11 +201,15 @@ func (r *Reader) openConsumer(ctx context.Context) Consumer {
 	}
 }
 
-// Stop stops reading. No segment is delivered after Stop has returned.
+// Stop stops reading. It waits for a call of Handle in progress, and no segment is delivered after Stop has returned. No lock that Handle
+// takes may be held.
 func (r *Reader) Stop() {
 	if consumer := r.Halt(); consumer != nil {
 		consumer.Stop()
 	}
+	r.handling.Lock()
+	defer r.handling.Unlock()
+	r.ended = true
 }
 
 // Halt prevents new consumers, and returns the open one, if any. It continues until it is stopped.
