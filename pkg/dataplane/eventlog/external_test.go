@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/server"
 	"github.com/knative-apiserver/knative-apiserver/test/natstest"
 )
 
@@ -134,5 +135,33 @@ func TestCluster(t *testing.T) {
 			}
 		}
 		t.Logf("queue '%s': %d records stored, %d more delivered, %d appends failed", queue, len(stored), duplicates, failures.Load())
+	}
+}
+
+// TestRequestLimits checks the time in which a server must respond: one in this process may be as slow as the process, others may have no leader.
+func TestRequestLimits(t *testing.T) {
+	for name, test := range map[string]struct {
+		options       Options
+		least, atMost time.Duration
+	}{
+		"in this process": {options: Options{Dir: t.TempDir()}, least: 30 * time.Second, atMost: time.Minute},
+		"elsewhere":       {options: Options{URL: natstest.Start(t, natstest.Options{}).URL()}, atMost: server.APITimeout},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := open(t, test.options)
+			before := time.Now()
+			session, ctx, cancel, err := l.server.Request(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer cancel()
+			after := time.Now()
+			if deadline, _ := ctx.Deadline(); deadline.Before(before.Add(test.least)) || deadline.After(after.Add(test.atMost)) {
+				t.Errorf("a request may take %s, want %s to %s", deadline.Sub(before), test.least, test.atMost)
+			}
+			if limit := session.JetStream.Options().DefaultTimeout; limit < test.least || limit > test.atMost {
+				t.Errorf("a request without a deadline of its own may take %s, want %s to %s", limit, test.least, test.atMost)
+			}
+		})
 	}
 }

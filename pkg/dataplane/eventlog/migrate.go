@@ -1,7 +1,6 @@
 package eventlog
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -148,12 +147,11 @@ func (l *Log) migrateStream(single *Log, id string) error {
 // streamToRestore returns a stream to append to, which is created if it does not exist. The next caller of Log.Stream
 // describes it.
 func (l *Log) streamToRestore(id string) (*Stream, error) {
-	ctx, cancel := context.WithTimeout(l.ctx, server.APITimeout)
-	defer cancel()
-	session, err := l.server.Session(ctx)
+	session, ctx, cancel, err := l.server.Request(l.ctx)
 	if err != nil {
 		return nil, err
 	}
+	defer cancel()
 	c := StreamConfig{ID: id}
 	config := l.config(c)
 	_, err = session.JetStream.Stream(ctx, config.Name)

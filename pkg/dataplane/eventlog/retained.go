@@ -89,12 +89,11 @@ func (r *Retained) writer(ctx context.Context) (*commit.Writer, error) {
 // create creates the stream, or updates its configuration, and returns its writer.
 func (r *Retained) create(ctx context.Context) (*commit.Writer, error) {
 	l := r.log
-	ctx, cancel := context.WithTimeout(ctx, server.APITimeout)
-	defer cancel()
-	session, err := l.server.Session(ctx)
+	session, ctx, cancel, err := l.server.Request(ctx)
 	if err != nil {
 		return nil, r.explain("create", err)
 	}
+	defer cancel()
 	config := r.config()
 	underReplicated, err := session.EnsureStream(ctx, config)
 	if err != nil {
@@ -267,12 +266,11 @@ func (r *Retained) message(subject string, sequence uint64, t time.Time, data []
 // that was read, or 0 if there are no more.
 func (r *Retained) Read(ctx context.Context, queue string, from uint64, count, bytes int) (messages []RetainedMessage, next uint64, err error) {
 	// A copy of the stream that is being moved may not respond.
-	ctx, cancel := context.WithTimeout(ctx, server.APITimeout)
-	defer cancel()
-	session, err := r.log.server.Session(ctx)
+	session, ctx, cancel, err := r.log.server.Request(ctx)
 	if err != nil {
 		return nil, 0, r.explain("read", err)
 	}
+	defer cancel()
 	inbox := session.Conn.NewInbox()
 	subscription, err := session.Conn.SubscribeSync(inbox)
 	if err != nil {
@@ -374,12 +372,11 @@ func (r *Retained) DeleteStream(ctx context.Context) error {
 
 // request sends a request of the JetStream API about the stream.
 func (r *Retained) request(ctx context.Context, api string, body, response any) error {
-	ctx, cancel := context.WithTimeout(ctx, server.APITimeout)
-	defer cancel()
-	session, err := r.log.server.Session(ctx)
+	session, ctx, cancel, err := r.log.server.Request(ctx)
 	if err != nil {
 		return r.explain(api, err)
 	}
+	defer cancel()
 	var data []byte
 	if body != nil {
 		if data, err = json.Marshal(body); err != nil {

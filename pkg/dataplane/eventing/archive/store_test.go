@@ -40,18 +40,6 @@ type fixture struct {
 	gone sets.Set[types.UID]
 }
 
-// patiently retries do if the event log did not respond in time. A request to it times out after 5 s.
-func patiently(do func() error) error {
-	for first := time.Now(); ; {
-		began := time.Now()
-		err := do()
-		late := errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
-		if !late || time.Since(began) < 5*time.Second || time.Since(first) > time.Minute {
-			return err
-		}
-	}
-}
-
 func newFixture(t *testing.T, dir string, change func(*Options)) *fixture {
 	t.Helper()
 	log, err := eventlog.Open(t.Context(), eventlog.Options{Dir: dir, Logger: testr.New(t)})
@@ -103,28 +91,10 @@ func newEvent(id string, size int) *event.Event {
 // accept archives an event of each ID that a Broker accepts one after the other.
 func (f *fixture) accept(broker string, size int, ids ...string) {
 	f.t.Helper()
-	key, uid := keyOf(broker)
+	_, uid := keyOf(broker)
 	for _, id := range ids {
-		err := patiently(func() error {
-			before := f.missed(key.Namespace)
-			f.Begin(f.t.Context(), uid, f.clock.Now(), []*event.Event{newEvent(id, size)})()
-			if f.missed(key.Namespace) > before {
-				return eventlog.ErrUnavailable
-			}
-			return nil
-		})
-		if err != nil {
-			f.t.Logf("event %s was not archived", id)
-		}
+		f.Begin(f.t.Context(), uid, f.clock.Now(), []*event.Event{newEvent(id, size)})()
 	}
-}
-
-// missed returns the number of events of a namespace that could not be archived.
-func (f *fixture) missed(name string) int64 {
-	if found, ok := f.namespaces.Load(name); ok {
-		return found.(*namespace).missed.Load()
-	}
-	return 0
 }
 
 // events returns the archived events of a Broker, read in pages from a time on and before another.
@@ -133,11 +103,7 @@ func (f *fixture) events(broker string, from, to time.Time, most int) (all []Eve
 	key, uid := keyOf(broker)
 	q := Query{Broker: key, UID: uid, From: from, To: to, MaxEvents: most, MaxBytes: 1 << 20}
 	for more := true; more; {
-		var page Page
-		err := patiently(func() (err error) {
-			page, err = f.Read(f.t.Context(), q)
-			return err
-		})
+		page, err := f.Read(f.t.Context(), q)
 		if err != nil {
 			f.t.Fatal(err)
 		}
@@ -169,11 +135,7 @@ func (f *fixture) ids(broker string) []string {
 func (f *fixture) state(broker string) State {
 	f.t.Helper()
 	key, uid := keyOf(broker)
-	var state State
-	err := patiently(func() (err error) {
-		state, err = f.State(f.t.Context(), key, uid)
-		return err
-	})
+	state, err := f.State(f.t.Context(), key, uid)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -182,7 +144,7 @@ func (f *fixture) state(broker string) State {
 
 func (f *fixture) sweep() {
 	f.t.Helper()
-	if err := patiently(func() error { return f.Sweep(f.t.Context()) }); err != nil {
+	if err := f.Sweep(f.t.Context()); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -195,10 +157,7 @@ func (f *fixture) exists(broker string) bool {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	err = patiently(func() error {
-		_, _, err := stream.State(f.t.Context())
-		return err
-	})
+	_, _, err = stream.State(f.t.Context())
 	if err != nil && !errors.Is(err, eventlog.ErrNotFound) {
 		f.t.Fatal(err)
 	}
@@ -552,11 +511,11 @@ func TestFullDisk(t *testing.T) {
 		}
 	}()
 	f.set(0, "ns/a")
-	_, uid := keyOf("ns/a")
-	f.Begin(t.Context(), uid, f.clock.Now(), []*event.Event{newEvent("0", 10), newEvent("1", 10)})()
+	f.accept("ns/a", 10, "0", "1")
 	f.expectMetrics("knative_eventing_archive_missed_total", `knative_eventing_archive_missed_total{namespace=""} 0`, `knative_eventing_archive_missed_total{namespace="ns"} 2`)
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
+	_, uid := keyOf("ns/a")
 	f.Begin(canceled, uid, f.clock.Now(), []*event.Event{newEvent("no answer", 10)})()
 	f.expectMetrics("knative_eventing_archive_missed_total", `knative_eventing_archive_missed_total{namespace=""} 0`, `knative_eventing_archive_missed_total{namespace="ns"} 2`)
 }
@@ -570,7 +529,7 @@ func TestConcurrent(t *testing.T) {
 	var running, sweeping sync.WaitGroup
 	sweeping.Go(func() {
 		for ctx.Err() == nil {
-			if err := patiently(func() error { return f.Sweep(ctx) }); err != nil && ctx.Err() == nil {
+			if err := f.Sweep(ctx); err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
 		}

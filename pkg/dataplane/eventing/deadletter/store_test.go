@@ -38,18 +38,6 @@ type fixture struct {
 	lost map[types.UID]uint64
 }
 
-// patiently retries do if the event log did not respond in time. A request to it times out after 5 s.
-func patiently(do func() error) error {
-	for first := time.Now(); ; {
-		began := time.Now()
-		err := do()
-		late := errors.Is(err, eventlog.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
-		if !late || time.Since(began) < 5*time.Second || time.Since(first) > time.Minute {
-			return err
-		}
-	}
-}
-
 func newFixture(t *testing.T, dir string, change func(*Options)) *fixture {
 	t.Helper()
 	log, err := eventlog.Open(t.Context(), eventlog.Options{Dir: dir, Logger: testr.New(t)})
@@ -89,7 +77,7 @@ func newFixture(t *testing.T, dir string, change func(*Options)) *fixture {
 func (f *fixture) add(namespace, consumer string, size int, ids ...string) {
 	f.t.Helper()
 	for _, id := range ids {
-		if err := patiently(func() error { return f.Add(f.t.Context(), letter(namespace, consumer, id, size)) }); err != nil {
+		if err := f.Add(f.t.Context(), letter(namespace, consumer, id, size)); err != nil {
 			f.t.Fatal(err)
 		}
 	}
@@ -107,12 +95,7 @@ func letter(namespace, consumer, id string, size int) *Letter {
 func (f *fixture) ids(namespace, consumer string) (all []string) {
 	f.t.Helper()
 	for next := uint64(1); next > 0; {
-		var letters []Letter
-		var following uint64
-		err := patiently(func() (err error) {
-			letters, following, err = f.Read(f.t.Context(), Query{Namespace: namespace, Consumer: types.UID(consumer), From: next, Count: 100, Bytes: 1 << 20})
-			return err
-		})
+		letters, following, err := f.Read(f.t.Context(), Query{Namespace: namespace, Consumer: types.UID(consumer), From: next, Count: 100, Bytes: 1 << 20})
 		if err != nil {
 			f.t.Fatal(err)
 		}
@@ -127,7 +110,7 @@ func (f *fixture) ids(namespace, consumer string) (all []string) {
 
 func (f *fixture) sweep() {
 	f.t.Helper()
-	if err := patiently(func() error { return f.Sweep(f.t.Context()) }); err != nil {
+	if err := f.Sweep(f.t.Context()); err != nil {
 		f.t.Fatal(err)
 	}
 }
@@ -312,7 +295,7 @@ func TestConcurrent(t *testing.T) {
 	var running, sweeping sync.WaitGroup
 	sweeping.Go(func() {
 		for ctx.Err() == nil {
-			if err := patiently(func() error { return f.Sweep(ctx) }); err != nil && ctx.Err() == nil {
+			if err := f.Sweep(ctx); err != nil && ctx.Err() == nil {
 				t.Error(err)
 			}
 		}

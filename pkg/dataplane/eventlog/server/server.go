@@ -13,7 +13,7 @@ import (
 	"k8s.io/component-base/metrics"
 )
 
-// APITimeout bounds a request to a cluster other than for records.
+// APITimeout bounds a request other than for records to servers in other processes, and the wait for a session before any.
 const APITimeout = 5 * time.Second
 
 // Options configure Open.
@@ -90,6 +90,18 @@ func (s *Server) Embedded() bool { return s.options.URL == "" }
 
 // Clustered reports whether the embedded server is one of several.
 func (s *Server) Clustered() bool { return s.Embedded() && s.options.Cluster != nil }
+
+// Request returns a session for a request other than for records, and its context, which cancel ends. Without it, a request to servers in
+// other processes might wait for as long as they have no leader.
+func (s *Server) Request(ctx context.Context) (session *Session, bounded context.Context, cancel context.CancelFunc, err error) {
+	wait, done := context.WithTimeout(ctx, APITimeout)
+	defer done()
+	if session, err = s.Session(wait); err != nil {
+		return nil, nil, nil, err
+	}
+	bounded, cancel = context.WithTimeout(ctx, session.timeout(APITimeout))
+	return session, bounded, cancel, nil
+}
 
 // Context is canceled by Stop.
 func (s *Server) Context() context.Context { return s.ctx }

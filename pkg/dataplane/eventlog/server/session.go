@@ -29,28 +29,31 @@ type Session struct {
 
 // newSession returns a session on a connection, to an embedded server and its supervisor if these are not nil.
 func newSession(nc *nats.Conn, by *supervisor, embedded *server.Server) (*Session, error) {
-	local := by != nil && by.options.Cluster == nil
-	timeout := jetstream.WithPublishAsyncTimeout(ackTimeout)
-	if local {
-		// The supervisor ends the session if no response will arrive.
-		timeout = jetstream.WithPublishAsyncTimeout(startTimeout)
+	s := &Session{
+		Embedded: embedded, Local: by != nil && by.options.Cluster == nil, Conn: nc, supervisor: by, ended: make(chan struct{}),
 	}
-	js, err := jetstream.New(nc, timeout, jetstream.WithPublishAsyncMaxPending(1<<16))
+	var err error
+	s.JetStream, err = jetstream.New(nc, jetstream.WithPublishAsyncTimeout(s.AckTimeout()), jetstream.WithDefaultTimeout(s.timeout(APITimeout)),
+		jetstream.WithPublishAsyncMaxPending(1<<16))
 	if err != nil {
 		return nil, err
 	}
-	return &Session{Embedded: embedded, Local: local, Conn: nc, JetStream: js, supervisor: by, ended: make(chan struct{})}, nil
+	return s, nil
 }
 
 // Ended is closed when another session replaces this one, or the server is closed: pending responses will not arrive.
 func (s *Session) Ended() <-chan struct{} { return s.ended }
 
 // AckTimeout is the time in which the server must acknowledge a message.
-func (s *Session) AckTimeout() time.Duration {
+func (s *Session) AckTimeout() time.Duration { return s.timeout(ackTimeout) }
+
+// timeout returns the limit of a response: remote for servers in other processes. The supervisor ends a local session if no response will
+// arrive; one that is only slow, because the process was paused, is worth more time.
+func (s *Session) timeout(remote time.Duration) time.Duration {
 	if s.Local {
 		return startTimeout
 	}
-	return ackTimeout
+	return remote
 }
 
 // FailSync reports that files of the embedded server could not be synced. The server is stopped, rewrite is called, and the
