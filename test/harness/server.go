@@ -22,11 +22,9 @@ import (
 	"time"
 )
 
-// patience bounds every wait: long enough for a slow machine, since a passing test never waits so long.
-const patience = time.Minute
-
-// stopPatience bounds the wait for a program that got SIGTERM: a server may take its stop timeout for each of several stages.
-const stopPatience = 3 * time.Minute
+// patience bounds every wait, also for a server that takes its stop timeout for each of several stages: long enough for a slow machine, since a
+// passing test never waits so long.
+const patience = 3 * time.Minute
 
 // Root returns the repository's root directory.
 func Root() (string, error) {
@@ -246,7 +244,7 @@ func (p *Process) Stop() error {
 	select {
 	case <-p.exited:
 		return nil
-	case <-time.After(stopPatience):
+	case <-time.After(patience):
 		// The goroutine dump shows where it hangs.
 		_ = p.cmd.Process.Signal(syscall.SIGQUIT)
 		select {
@@ -254,7 +252,7 @@ func (p *Process) Stop() error {
 		case <-time.After(patience):
 			p.Kill()
 		}
-		return fmt.Errorf("%s did not exit within %s of SIGTERM", p.name, stopPatience)
+		return fmt.Errorf("%s did not exit within %s of SIGTERM", p.name, patience)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 )
 
 // patience is the timeout of a wait. A passing test never waits that long.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // shared is the server of all tests that do not start their own; each test uses its own namespace.
 var shared *server
