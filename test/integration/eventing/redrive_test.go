@@ -1,15 +1,21 @@
 package eventing
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
@@ -248,5 +254,71 @@ func TestRedriveResumes(t *testing.T) {
 	s.awaitRun(t, s.redrive(t, ns, "bill", `{"selector": {"id": "later-50"}}`), eventingv1alpha1.EventRunSucceeded)
 	if left := s.deadLetters(t, ns, nil).Items; len(left) == 0 {
 		t.Error("the canceled redrive delivered all dead letters")
+	}
+}
+
+// TestManyDeadLetters lists many dead letters in pages, each of them once, and redrives all, with bounded memory. DEAD_LETTERS is another number of them.
+func TestManyDeadLetters(t *testing.T) {
+	const growth, limit = 256 << 20, 10 * time.Minute
+	got, ns := harness.NewNumbered(t, "DEAD_LETTERS", 2_000), namespace()
+	count := got.Count()
+	s := start(t, t.TempDir())
+	var repaired atomic.Bool
+	subscriber := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !repaired.Load() {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		got.ServeHTTP(w, r)
+	}))
+	t.Cleanup(subscriber.Close)
+	orders := s.broker(t, ns, "orders")
+	s.trigger(t, ns, "orders", "bill", subscriber.URL)
+	before := s.ResidentMemory(t)
+	began := time.Now()
+	got.Send(t, http.DefaultClient, orders)
+	harness.EventuallyWithin(t, limit, "all events are dead letters", func(context.Context) error {
+		//nolint:contextcheck // Do limits the time of a request.
+		if stored := metric(t, s, "knative_eventing_events_dead_lettered_total", "Trigger", ns, "bill"); stored < float64(count) {
+			return fmt.Errorf("%.0f of %d are", stored, count)
+		}
+		return nil
+	})
+	t.Logf("%d dead letters were stored within %s", count, time.Since(began).Round(time.Millisecond))
+	most := s.ResidentMemory(t)
+
+	began = time.Now()
+	listed, pages, next := sets.New[string](), 0, ""
+	for pages == 0 || next != "" {
+		page := s.deadLetters(t, ns, url.Values{"limit": {"500"}, "continue": {next}})
+		if len(page.Items) > 500 {
+			t.Fatalf("a page has %d dead letters", len(page.Items))
+		}
+		for i := range page.Items {
+			listed.Insert(page.Items[i].Event.ID)
+		}
+		pages, next = pages+1, page.Continue
+		if pages > count {
+			t.Fatal("the pages do not end")
+		}
+	}
+	if len(listed) != count {
+		t.Errorf("%d dead letters are listed, want %d", len(listed), count)
+	}
+	t.Logf("they were listed in %d pages within %s", pages, time.Since(began).Round(time.Millisecond))
+	most = max(most, s.ResidentMemory(t))
+
+	repaired.Store(true)
+	began = time.Now()
+	run := s.redrive(t, ns, "bill", "{}")
+	got.Await(t, count, patience)
+	most = max(most, s.ResidentMemory(t))
+	if done := s.awaitRun(t, run, eventingv1alpha1.EventRunSucceeded); *done.Status.Total != int64(count) || done.Status.Queued != int64(count) {
+		t.Errorf("status %+v", done.Status)
+	}
+	s.awaitDeadLetters(t, ns, "", 0)
+	t.Logf("they were delivered within %s, %d of them again; memory %d MiB before, at most %d seen", time.Since(began).Round(time.Millisecond), got.Repeats(), before>>20, most>>20)
+	if most-before > growth {
+		t.Errorf("memory grew from %d to %d MiB", before>>20, most>>20)
 	}
 }
