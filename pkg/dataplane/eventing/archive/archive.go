@@ -14,8 +14,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
@@ -55,14 +57,25 @@ type record struct {
 	events int
 }
 
-// encode returns the records of events that were accepted at a time. Their numbers are 0.
-func encode(accepted time.Time, events []*event.Event) (records []record) {
+// buffers has memory for records up to recordBytes.
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// free makes the memory of a buffer that encode returned available for other records.
+func free(buffer *[]byte) {
+	if cap(*buffer) <= recordBytes {
+		buffers.Put(buffer)
+	}
+}
+
+// encode returns the records of events that were accepted at a time, in a buffer to be freed after their last use. Their numbers are 0.
+func encode(accepted time.Time, events []*event.Event) (records []record, buffer *[]byte) {
 	size := 0
 	for _, e := range events {
 		size += headerBytes + sizeBytes + e.Size()
 	}
 	h := header{accepted: accepted}
-	data, start, count := make([]byte, 0, size), 0, 0
+	buffer = buffers.Get().(*[]byte)
+	data, start, count := slices.Grow((*buffer)[:0], size), 0, 0
 	for i, e := range events {
 		if count == 0 {
 			data = h.append(data)
@@ -76,7 +89,8 @@ func encode(accepted time.Time, events []*event.Event) (records []record) {
 			start, count = len(data), 0
 		}
 	}
-	return records
+	*buffer = data
+	return records, buffer
 }
 
 var errDamaged = errors.New("unknown or damaged record of an archive")

@@ -11,7 +11,7 @@ import (
 // TestEncode splits many bytes into several records, and decodes them.
 func TestEncode(t *testing.T) {
 	at := time.Unix(1, 2)
-	records := encode(at, []*event.Event{newEvent("0", 10), newEvent("1", recordBytes), newEvent("2", 10)})
+	records, _ := encode(at, []*event.Event{newEvent("0", 10), newEvent("1", recordBytes), newEvent("2", 10)})
 	if len(records) != 2 || records[0].events != 2 || records[1].events != 1 {
 		t.Fatalf("%d records", len(records))
 	}

@@ -217,10 +217,14 @@ func (a *archive) begin(ctx context.Context, accepted time.Time, events []*event
 		return func() {}
 	}
 	a.used.Store(true)
-	records := encode(accepted, events)
+	records, buffer := encode(accepted, events)
 	if end := a.start(ctx, records); end != nil {
-		return end
+		return func() {
+			end()
+			free(buffer)
+		}
 	}
+	defer free(buffer)
 	a.finish(ctx, len(events), a.append(ctx, records))
 	return func() {}
 }

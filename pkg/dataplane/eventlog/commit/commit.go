@@ -116,6 +116,7 @@ type batch struct {
 	segments []*segment
 	open     map[string]*segment // the last segment of each queue that accepts more records
 	appends  int                 // that wait for it
+	attempts int                 // to write it
 	records  int
 	bytes    int
 	done     chan struct{} // closed after err is set
@@ -127,6 +128,8 @@ type segment struct {
 	queue   string
 	records int
 	data    []byte
+	// buffer holds data until it grows.
+	buffer *[]byte
 }
 
 // AppendNew appends records that the log has not accepted before. It fails with ErrShareFull while the streams of the
@@ -283,7 +286,8 @@ func (b *batch) add(r *Record, limit int) {
 	size := layout.RecordSize(len(r.Data))
 	s := b.open[r.Queue]
 	if r.Alone || s == nil || s.records == maxRecords || len(s.data)+size > limit {
-		s = &segment{queue: r.Queue}
+		s = &segment{queue: r.Queue, buffer: buffers.Get().(*[]byte)}
+		s.data = *s.buffer
 		b.segments = append(b.segments, s)
 		// Records after one that is alone must not be stored before it.
 		b.open[r.Queue] = s
@@ -295,6 +299,25 @@ func (b *batch) add(r *Record, limit int) {
 	s.records++
 }
 
+// maxBuffer is the size from which the buffer of a segment is not used for another: most segments are much smaller.
+const maxBuffer = 1 << 20
+
+var buffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// free makes the memory of a batch that was written available for others, unless the client library may repeat a failed attempt.
+func (b *batch) free() {
+	if b.attempts > 1 {
+		return
+	}
+	for _, s := range b.segments {
+		if cap(s.data) <= maxBuffer {
+			*s.buffer = s.data[:0]
+			buffers.Put(s.buffer)
+		}
+		s.buffer, s.data = nil, nil
+	}
+}
+
 // commit writes one batch after the other until none is left. It runs once per stream at a time.
 func (w *Writer) commit() {
 	m := w.options.Metrics
@@ -303,6 +326,7 @@ func (w *Writer) commit() {
 		if len(w.batches) == 0 {
 			w.committing, w.current = false, nil
 			w.batches = nil
+			w.disk.close()
 			w.mu.Unlock()
 			return
 		}
@@ -319,6 +343,7 @@ func (w *Writer) commit() {
 			m.Commits.Inc()
 			m.Segments.Add(float64(len(b.segments)))
 			m.Records.Add(float64(b.records))
+			b.free()
 		}
 		if q := w.options.Quota; q != nil {
 			q.settle(int64(b.bytes))
@@ -354,6 +379,7 @@ func (w *Writer) write(b *batch) error {
 		if err == nil {
 			err = w.writeOnce(b.segments)
 		}
+		b.attempts++
 		if err == nil || !errors.Is(err, server.ErrUnavailable) || time.Since(b.started) > limit {
 			return err
 		}

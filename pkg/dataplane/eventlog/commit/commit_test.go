@@ -3,12 +3,15 @@ package commit
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/component-base/metrics"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
@@ -42,9 +45,9 @@ func open(t *testing.T, dir string) *server.Server {
 }
 
 // writer returns a writer of a new stream of the server in dir.
-func writer(t *testing.T, s *server.Server, dir string) *Writer {
+func writer(t *testing.T, s *server.Server, dir, id string) *Writer {
 	t.Helper()
-	names := layout.Stream{Installation: "test", ID: "a"}
+	names := layout.Stream{Installation: "test", ID: id}
 	config := jetstream.StreamConfig{Name: names.Name(), Subjects: []string{names.Subjects()}, Replicas: 1}
 	if _, err := s.Current().EnsureStream(patient(t), config); err != nil {
 		t.Fatal(err)
@@ -97,7 +100,7 @@ func stored(t *testing.T, w *Writer) (segments [][][]byte) {
 // An append that is larger than a batch, or than the bytes that may wait for one, is split into several batches.
 func TestLargeAppend(t *testing.T) {
 	dir := t.TempDir()
-	w := writer(t, open(t, dir), dir)
+	w := writer(t, open(t, dir), dir, "a")
 	appended := make([]Record, 20)
 	for i := range appended {
 		appended[i] = Record{Data: make([]byte, maxBatch/8)}
@@ -124,7 +127,7 @@ func TestLargeAppend(t *testing.T) {
 
 func TestAppendContext(t *testing.T) {
 	dir := t.TempDir()
-	w := writer(t, open(t, dir), dir)
+	w := writer(t, open(t, dir), dir, "a")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	w.mu.Lock()
@@ -135,10 +138,53 @@ func TestAppendContext(t *testing.T) {
 	}
 }
 
+// Concurrent commits of two streams share the memory of their segments. Each record is stored once, as it was appended.
+func TestSharedBuffers(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir)
+	writers := []*Writer{writer(t, s, dir, "a"), writer(t, s, dir, "b")}
+	const appenders, appends = 8, 50
+	record := func(appender, i int) string { return strings.Repeat(fmt.Sprintf("%d-%d ", appender, i), 1+i*7%100) }
+	var group errgroup.Group
+	for appender := range appenders {
+		group.Go(func() error {
+			for i := range appends {
+				if err := writers[appender%len(writers)].Append(t.Context(), Record{Data: []byte(record(appender, i))}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for i, w := range writers {
+		seen := map[string]int{}
+		for _, records := range stored(t, w) {
+			for _, r := range records {
+				seen[string(r)]++
+			}
+		}
+		for appender := i; appender < appenders; appender += len(writers) {
+			for n := range appends {
+				if want := record(appender, n); seen[want] != 1 {
+					t.Errorf("record '%.20s' is stored %d times in stream %d", want, seen[want], i)
+				} else {
+					delete(seen, want)
+				}
+			}
+		}
+		if len(seen) > 0 {
+			t.Errorf("stream %d has %d records that were not appended", i, len(seen))
+		}
+	}
+}
+
 // Settle waits for the records of appends whose callers do not wait for them, in the batch that is written and in the batches behind it.
 func TestSettle(t *testing.T) {
 	dir := t.TempDir()
-	w := writer(t, open(t, dir), dir)
+	w := writer(t, open(t, dir), dir, "a")
 	if err := w.Settle(t.Context()); err != nil {
 		t.Errorf("before the first append: %v", err)
 	}
@@ -175,7 +221,7 @@ func TestSettle(t *testing.T) {
 // While the log cannot write, waiting bytes are limited, and the time of retries does not grow with the number of waiting bytes.
 func TestStandstill(t *testing.T) {
 	dir := t.TempDir()
-	w := writer(t, open(t, dir), dir)
+	w := writer(t, open(t, dir), dir, "a")
 	appendAll(t, w, "x")
 	w.mu.Lock()
 	if w.waiting != 0 {

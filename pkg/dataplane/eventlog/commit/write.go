@@ -55,6 +55,7 @@ func (w *Writer) writeOnce(segments []*segment) error {
 			return s.Classify(err)
 		}
 		// Its files have numbers from 1 again.
+		w.disk.close()
 		w.disk.last = 0
 	}
 	return s.Classify(err)
