@@ -22,7 +22,7 @@ var ErrNotFound = errors.New("not found in the event log")
 
 // Retained is a stream whose messages stay until they are deleted: reading does not remove them. Its size is no part of the limits of
 // the log, because only its user can make room in it: the user bounds it by Purge. Its methods may be called concurrently, also by
-// other processes.
+// other processes. Messages of several records are compressed.
 type Retained struct {
 	log   *Log
 	id    string
@@ -106,7 +106,7 @@ func (r *Retained) create(ctx context.Context) (*commit.Writer, error) {
 		return w, nil
 	}
 	w := commit.New(commit.Options{
-		Server: l.server, Stream: r.names, Config: config, Metrics: &l.metrics.commit, Space: l.space, Recreate: true,
+		Server: l.server, Stream: r.names, Config: config, Metrics: &l.metrics.commit, Space: l.space, Recreate: true, Compress: true,
 		Dir: server.MessageDir(l.opts.Dir, config.Name),
 	})
 	l.retained[r.id] = w
@@ -262,7 +262,7 @@ func (r *Retained) message(subject string, sequence uint64, t time.Time, data []
 }
 
 // Read returns at most count messages from a sequence on, in their order, of one queue, or of all queues if it is empty. It stops at
-// the first message with which they have so many bytes or more. Damaged messages are left out. next is the sequence after the last one
+// the first message with which their records have so many bytes or more. Damaged messages are left out. next is the sequence after the last one
 // that was read, or 0 if there are no more.
 func (r *Retained) Read(ctx context.Context, queue string, from uint64, count, bytes int) (messages []RetainedMessage, next uint64, err error) {
 	// A copy of the stream that is being moved may not respond.
@@ -288,7 +288,7 @@ func (r *Retained) Read(ctx context.Context, queue string, from uint64, count, b
 	if err := session.Conn.PublishRequest("$JS.API.DIRECT.GET."+r.names.Name(), inbox, request); err != nil {
 		return nil, 0, r.explain("read", err)
 	}
-	last := "0"
+	last, read := "0", 0
 	for {
 		msg, err := subscription.NextMsgWithContext(ctx)
 		if errors.Is(err, nats.ErrNoResponders) {
@@ -332,6 +332,13 @@ func (r *Retained) Read(ctx context.Context, queue string, from uint64, count, b
 			continue
 		}
 		messages = append(messages, m)
+		for _, record := range m.Records {
+			read += len(record)
+		}
+		// The server counts compressed bytes.
+		if pending := msg.Header.Get("Nats-Num-Pending"); read >= bytes && pending != "" && pending != "0" {
+			return messages, sequence + 1, nil
+		}
 	}
 }
 

@@ -51,6 +51,43 @@ func readAll(t testing.TB, r *Retained, queue string, count, bytes int) (all []s
 	return all, pages
 }
 
+// TestRetainedCompressed stores records that share a message compressed. A page is bounded by their size, not by the size of the messages.
+func TestRetainedCompressed(t *testing.T) {
+	t.Parallel()
+	l := open(t, Options{Dir: t.TempDir()})
+	r := retained(t, l, "kept-a")
+	const messages, size = 10, 100_000
+	record := Record{Data: []byte(strings.Repeat("x", size))}
+	for range messages {
+		if err := r.AppendTogether(t.Context(), record, record); err != nil {
+			t.Fatal(err)
+		}
+	}
+	state, _, err := r.State(t.Context())
+	if err != nil || state.Messages != messages || state.Bytes > messages*size/2 {
+		t.Errorf("state %+v: %v", state, err)
+	}
+	count, pages := 0, 0
+	for next := uint64(1); next > 0; pages++ {
+		page, following, err := r.Read(t.Context(), "", next, 100, 3*size)
+		if err != nil || len(page) > 2 || following > 0 && len(page) < 2 {
+			t.Fatalf("page %d has %d messages: %v", pages, len(page), err)
+		}
+		for _, m := range page {
+			for _, data := range m.Records {
+				if string(data) != string(record.Data) {
+					t.Fatalf("read a record of %d bytes", len(data))
+				}
+				count++
+			}
+		}
+		next = following
+	}
+	if count != 2*messages || pages != messages/2 {
+		t.Errorf("read %d records in %d pages", count, pages)
+	}
+}
+
 // TestRetained reads, deletes and purges messages, which survive a restart. Its stream is none of the streams of events.
 func TestRetained(t *testing.T) {
 	t.Parallel()

@@ -57,6 +57,8 @@ type Options struct {
 	Dir string
 	// Recreate creates the stream again if another process deleted it.
 	Recreate bool
+	// Compress compresses segments of several records, whose writes it makes much smaller: for streams that are rarely read.
+	Compress bool
 
 	// Space, Quota and Shares limit the stream; each may be nil.
 	Space  *server.Space
@@ -304,17 +306,37 @@ const maxBuffer = 1 << 20
 
 var buffers = sync.Pool{New: func() any { return new([]byte) }}
 
+// compress compresses the segments of several records.
+func (b *batch) compress() {
+	for _, s := range b.segments {
+		if s.records == 1 {
+			continue
+		}
+		buffer := buffers.Get().(*[]byte)
+		data, smaller := layout.Compress(*buffer, s.data)
+		if smaller {
+			s.buffer, buffer, s.data, data = buffer, s.buffer, data, s.data
+		}
+		free(buffer, data)
+	}
+}
+
 // free makes the memory of a batch that was written available for others, unless the client library may repeat a failed attempt.
 func (b *batch) free() {
 	if b.attempts > 1 {
 		return
 	}
 	for _, s := range b.segments {
-		if cap(s.data) <= maxBuffer {
-			*s.buffer = s.data[:0]
-			buffers.Put(s.buffer)
-		}
+		free(s.buffer, s.data)
 		s.buffer, s.data = nil, nil
+	}
+}
+
+// free makes the memory of data available for others.
+func free(buffer *[]byte, data []byte) {
+	if cap(data) <= maxBuffer {
+		*buffer = data[:0]
+		buffers.Put(buffer)
 	}
 }
 
@@ -336,6 +358,9 @@ func (w *Writer) commit() {
 		w.mu.Unlock()
 
 		started := time.Now()
+		if w.options.Compress {
+			b.compress()
+		}
 		if err := w.write(b); err != nil {
 			m.Failures.Inc()
 			b.err = w.failed(err)
