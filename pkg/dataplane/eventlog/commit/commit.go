@@ -130,8 +130,6 @@ type segment struct {
 	queue   string
 	records int
 	data    []byte
-	// buffer holds data until it grows.
-	buffer *[]byte
 }
 
 // AppendNew appends records that the log has not accepted before. It fails with ErrShareFull while the streams of the
@@ -288,8 +286,8 @@ func (b *batch) add(r *Record, limit int) {
 	size := layout.RecordSize(len(r.Data))
 	s := b.open[r.Queue]
 	if r.Alone || s == nil || s.records == maxRecords || len(s.data)+size > limit {
-		s = &segment{queue: r.Queue, buffer: buffers.Get().(*[]byte)}
-		s.data = *s.buffer
+		s = segments.Get().(*segment)
+		s.queue = r.Queue
 		b.segments = append(b.segments, s)
 		// Records after one that is alone must not be stored before it.
 		b.open[r.Queue] = s
@@ -301,10 +299,19 @@ func (b *batch) add(r *Record, limit int) {
 	s.records++
 }
 
-// maxBuffer is the size from which the buffer of a segment is not used for another: most segments are much smaller.
+// maxBuffer is the size of data from which a segment is not used for another batch: most segments are much smaller.
 const maxBuffer = 1 << 20
 
-var buffers = sync.Pool{New: func() any { return new([]byte) }}
+// segments has empty segments with the memory of their earlier data.
+var segments = sync.Pool{New: func() any { return new(segment) }}
+
+// free makes the memory of a segment available for others.
+func (s *segment) free() {
+	if cap(s.data) <= maxBuffer {
+		*s = segment{data: s.data[:0]}
+		segments.Put(s)
+	}
+}
 
 // compress compresses the segments of several records.
 func (b *batch) compress() {
@@ -312,12 +319,12 @@ func (b *batch) compress() {
 		if s.records == 1 {
 			continue
 		}
-		buffer := buffers.Get().(*[]byte)
-		data, smaller := layout.Compress(*buffer, s.data)
-		if smaller {
-			s.buffer, buffer, s.data, data = buffer, s.buffer, data, s.data
+		spare := segments.Get().(*segment)
+		var smaller bool
+		if spare.data, smaller = layout.Compress(spare.data, s.data); smaller {
+			s.data, spare.data = spare.data, s.data
 		}
-		free(buffer, data)
+		spare.free()
 	}
 }
 
@@ -327,17 +334,9 @@ func (b *batch) free() {
 		return
 	}
 	for _, s := range b.segments {
-		free(s.buffer, s.data)
-		s.buffer, s.data = nil, nil
+		s.free()
 	}
-}
-
-// free makes the memory of data available for others.
-func free(buffer *[]byte, data []byte) {
-	if cap(data) <= maxBuffer {
-		*buffer = data[:0]
-		buffers.Put(buffer)
-	}
+	b.segments, b.open = nil, nil
 }
 
 // commit writes one batch after the other until none is left. It runs once per stream at a time.
