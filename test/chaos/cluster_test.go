@@ -167,7 +167,7 @@ func (c *cluster) awaitWhole(ctx context.Context, t *testing.T) {
 		}
 		return c.Whole(ctx)
 	}); err != nil {
-		t.Errorf("wait until the installation is complete: %v", err)
+		t.Errorf("wait until the installation is complete: %v\n%s", err, c.Unready(context.WithoutCancel(ctx)))
 	}
 }
 

@@ -215,7 +215,9 @@ func TestArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 
+	// The clock of the restarted process is behind.
 	f = newFixture(t, dir, large)
+	f.clock.SetTime(began)
 	f.set(0, "ns/a")
 	f.accept("ns/a", 10, "7")
 	want := numbers("", 8)
