@@ -15,6 +15,7 @@ import (
 	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/client/pkg/v3/types"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/etcdserver"
 	"go.uber.org/zap"
 )
 
@@ -145,20 +146,45 @@ func (m *member) ask(ctx context.Context, peer Peer) error {
 	return err
 }
 
-// promote promotes the member from learner to voting member as soon as it has caught up.
-func (m *member) promote(ctx context.Context, e *Embedded) error {
-	server := e.server.Server
-	if !server.IsLearner() {
-		return nil
-	}
-	var peers []Peer
+// voters returns the other voting members that a started member knows.
+func voters(server *etcdserver.EtcdServer) (peers []Peer) {
 	for _, other := range server.Cluster().Members() {
 		if other.ID == server.MemberID() || len(other.ClientURLs) == 0 || other.IsLearner {
 			continue
 		}
 		peers = append(peers, Peer{Name: other.Name, ClientURL: other.ClientURLs[0]})
 	}
+	return peers
+}
+
+// advance makes the cluster write an entry if the started member has a leader, and a snapshot without entries. etcd counts entries alone as
+// applied, so that such a member seems to be behind by the index of the snapshot. From 5,000 on it rejects its own request to be ready,
+// again and again, until it applies an entry: for as long as nothing is written to the cluster.
+func (m *member) advance(ctx context.Context, e *Embedded) error {
+	server := e.server.Server
+	peers := voters(server)
+	if server.Leader() == 0 || server.AppliedIndex() > 0 || server.CommittedIndex() == 0 || len(peers) == 0 {
+		return nil
+	}
 	client, err := m.dial(peers)
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	request, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	// It has this address already.
+	_, err = client.MemberUpdate(request, uint64(server.MemberID()), []string{m.self.PeerURL})
+	return err
+}
+
+// promote promotes the member from learner to voting member as soon as it has caught up.
+func (m *member) promote(ctx context.Context, e *Embedded) error {
+	server := e.server.Server
+	if !server.IsLearner() {
+		return nil
+	}
+	client, err := m.dial(voters(server))
 	if err != nil {
 		return err
 	}

@@ -238,8 +238,9 @@ func (m *member) alone(s State) bool {
 // await waits until the started member has caught up with the cluster.
 func (m *member) await(ctx context.Context, e *Embedded) error {
 	server := e.server.Server
-	ticker := time.NewTicker(logEvery)
+	ticker, retries := time.NewTicker(logEvery), time.NewTicker(retryEvery)
 	defer ticker.Stop()
+	defer retries.Stop()
 	for {
 		select {
 		case <-server.ReadyNotify():
@@ -248,6 +249,10 @@ func (m *member) await(ctx context.Context, e *Embedded) error {
 			return fmt.Errorf("embedded etcd failed: %w", err)
 		case <-server.StopNotify():
 			return fmt.Errorf("%w: the cluster may have removed the member, see 'A member was removed' in docs/operations.md", ErrStopped)
+		case <-retries.C:
+			if err := m.advance(ctx, e); err != nil {
+				m.Logger.Info("Failed to write an entry for a member with a snapshot; retrying", "member", m.Name, "reason", err.Error())
+			}
 		case <-ticker.C:
 			if m.forgotten(ctx, e) {
 				return m.discard(e)

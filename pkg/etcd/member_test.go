@@ -236,6 +236,33 @@ func TestMemberLosesItsData(t *testing.T) {
 	f.voters(3)
 }
 
+// A member that lost its data starts although the cluster has many entries and no client writes more.
+func TestMemberOfIdleCluster(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, 3)
+	f.start(0, 1, 2)
+	// etcd rejects requests of a member that seems to be 5,000 entries behind.
+	const entries, writers = 5100, 64
+	client := open(t, f.running[0])
+	var running sync.WaitGroup
+	for range writers {
+		running.Go(func() {
+			for range entries/writers + 1 {
+				if _, err := client.Put(t.Context(), "a", "value"); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+		})
+	}
+	running.Wait()
+	f.stop(2)
+	f.lose(2)
+	f.start(2)
+	f.voters(3)
+	f.holds(2, "a")
+}
+
 // A member that is killed while joining the cluster joins with the next start.
 func TestMemberKilledWhileJoining(t *testing.T) {
 	for name, kill := range map[string]func(*testing.T, *fleet){
