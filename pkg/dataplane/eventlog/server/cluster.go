@@ -80,6 +80,8 @@ func (c *Cluster) configure(o *server.Options, installation string) (token strin
 		TLSConfig: config, TLSTimeout: routeTimeout.Seconds(), NoAdvertise: true,
 	}
 	o.Routes = c.routes()
+	// Lost routes are tried again every second: an absent server is logged once a minute.
+	o.ReconnectErrorReports = 60
 	// Only a server that listens for clients connects to the others. The token never leaves this process.
 	o.DontListen, o.Host, o.Port = false, "127.0.0.1", server.RANDOM_PORT
 	o.Authorization = token
