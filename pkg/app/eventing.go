@@ -136,7 +136,7 @@ type eventingOptions struct {
 
 // newEventing opens the event log and returns the modules of Eventing. The broker closes the event log when it stops.
 func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, err error) {
-	o.Log.Logger, o.Log.Register = klog.FromContext(ctx), o.registry.MustRegister
+	o.Log.Logger, o.Log.Register, o.Log.Cached = klog.FromContext(ctx), o.registry.MustRegister, o.budget.Cache
 	log, err := eventlog.Open(ctx, o.Log)
 	if err != nil {
 		return nil, fmt.Errorf("open event log: %w", err)

@@ -90,6 +90,10 @@ type Options struct {
 	// reaches the end of its disk fails. 0 means 64 MiB, less on filesystems below 1 GiB.
 	MinFreeBytes int64
 
+	// Cached is called with the changes of the bytes that the embedded server has in memory for a tenant's streams on disk: files that
+	// were written to within the last ten seconds, and have unacknowledged segments. Nil does not estimate them.
+	Cached func(tenant string, bytes int64)
+
 	// Installation distinguishes the streams of this installation from others in the same NATS: letters, digits, "-" and
 	// "_". Empty means "local".
 	Installation string

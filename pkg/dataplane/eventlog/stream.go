@@ -74,6 +74,8 @@ func (l *Log) newStream(c StreamConfig, config jetstream.StreamConfig) *Stream {
 	}
 	if c.Memory {
 		o.Space, o.Quota, o.Shares = nil, l.memory, l.memoryShares
+	} else if l.server.Embedded() {
+		o.Cached = l.opts.Cached
 	}
 	return &Stream{log: l, config: c, names: o.Stream, writer: commit.New(o)}
 }

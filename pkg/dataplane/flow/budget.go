@@ -28,16 +28,16 @@ func DefaultLimit() int64 { return min(memorylimit.Process()/defaultShare, maxDe
 type Budget struct {
 	limit, guaranteed int64
 
-	// mu guards the fields below: the bytes held in all, and by each namespace that holds some.
-	mu         sync.Mutex
-	used       int64
-	namespaces map[string]int64
+	// mu guards the fields below: the bytes held in all, and by each namespace that holds some; cached is the part of these in caches.
+	mu                 sync.Mutex
+	used               int64
+	namespaces, cached map[string]int64
 }
 
 // NewBudget returns a Budget of limit bytes. A namespace may hold up to guaranteed bytes regardless of its share, as long as
 // the limit is not exceeded: enough for the largest single request.
 func NewBudget(limit, guaranteed int64) *Budget {
-	return &Budget{limit: max(limit, guaranteed), guaranteed: guaranteed, namespaces: map[string]int64{}}
+	return &Budget{limit: max(limit, guaranteed), guaranteed: guaranteed, namespaces: map[string]int64{}, cached: map[string]int64{}}
 }
 
 // Reserve adds bytes to the bytes that a namespace holds. It returns false without adding any if the limit or the share of the
@@ -46,7 +46,7 @@ func (b *Budget) Reserve(namespace string, bytes int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	held, free := b.namespaces[namespace]+bytes, b.limit-b.used-bytes
-	small := held <= b.limit/smallPart && free >= -b.limit/reservePart
+	small := held <= b.small() && free >= -b.limit/reservePart
 	if !small && (free < 0 || held > max(free, b.guaranteed)) {
 		return false
 	}
@@ -65,6 +65,25 @@ func (b *Budget) Add(namespace string, bytes int64) {
 func (b *Budget) Release(namespace string, bytes int64) {
 	b.Add(namespace, -bytes)
 }
+
+// Cache adds bytes that a cache holds for a namespace, or subtracts them if they are negative. They are freed some time after their last
+// use, and not earlier.
+func (b *Budget) Cache(namespace string, bytes int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.addLocked(namespace, bytes)
+	add(b.cached, namespace, bytes)
+}
+
+// CacheFull reports whether caches alone hold more for a namespace than its share: what fills them must wait until they free some.
+func (b *Budget) CacheFull(namespace string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.cached[namespace] > max(b.limit-b.used, b.small())
+}
+
+// small is the number of bytes that a namespace may hold although others exceed the limit.
+func (b *Budget) small() int64 { return b.limit / smallPart }
 
 // Limit returns the maximum number of bytes.
 func (b *Budget) Limit() int64 { return b.limit }
@@ -93,9 +112,14 @@ func (b *Budget) Free() int64 {
 // addLocked adds bytes, which may be negative.
 func (b *Budget) addLocked(namespace string, bytes int64) {
 	b.used += bytes
-	if held := b.namespaces[namespace] + bytes; held != 0 {
-		b.namespaces[namespace] = held
+	add(b.namespaces, namespace, bytes)
+}
+
+// add adds bytes to the bytes of a namespace.
+func add(namespaces map[string]int64, namespace string, bytes int64) {
+	if held := namespaces[namespace] + bytes; held != 0 {
+		namespaces[namespace] = held
 	} else {
-		delete(b.namespaces, namespace)
+		delete(namespaces, namespace)
 	}
 }

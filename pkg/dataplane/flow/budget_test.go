@@ -88,3 +88,32 @@ func TestDefaultLimit(t *testing.T) {
 		t.Errorf("the default limit is %d", got)
 	}
 }
+
+// Caches fill up without a reservation, and only time empties them: writers that fill them must wait while they exceed the namespace's
+// share, and reservations fail.
+func TestBudgetCountsCaches(t *testing.T) {
+	b := NewBudget(2048, 10)
+	b.Cache("a", 1000)
+	if b.CacheFull("a") || b.CacheFull("b") {
+		t.Error("a cache is full below the share of its namespace")
+	}
+	b.Cache("a", 100)
+	if !b.CacheFull("a") || b.CacheFull("b") {
+		t.Error("a cache is not full beyond the share of its namespace, or another one is")
+	}
+	if b.Reserve("a", 100) || !b.Reserve("b", 100) {
+		t.Error("a namespace reserved more than its share with its cache, or another one did not find any")
+	}
+	b.Release("b", 100)
+	b.Add("b", 5000)
+	b.Cache("b", 2)
+	if b.CacheFull("b") {
+		t.Error("a small cache is full because the limit is exceeded by others")
+	}
+	b.Cache("a", -1100)
+	b.Cache("b", -2)
+	b.Release("b", 5000)
+	if b.CacheFull("a") || b.Used() != 0 || len(b.namespaces)+len(b.cached) != 0 {
+		t.Errorf("%d bytes in %v and %v remain after all were released", b.Used(), b.namespaces, b.cached)
+	}
+}

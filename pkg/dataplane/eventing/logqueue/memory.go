@@ -57,7 +57,7 @@ type Memory struct {
 }
 
 // Acquire implements eventlog.Memory. Consumers get memory in the order of their requests, and at least one segment is
-// always admitted.
+// always admitted, unless the caches of the namespace, which retries fill again, hold more than its share.
 func (m *Memory) Acquire(ctx context.Context, bytes int) bool {
 	select {
 	case m.turn <- struct{}{}:
@@ -83,7 +83,7 @@ func (m *Memory) Acquire(ctx context.Context, bytes int) bool {
 func (m *Memory) try(bytes int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.used > 0 && m.used+segmentWeight*int64(bytes) > m.limit() {
+	if m.used > 0 && m.used+segmentWeight*int64(bytes) > m.limit() || m.budget.CacheFull(m.namespace) {
 		return false
 	}
 	m.add(bytes)

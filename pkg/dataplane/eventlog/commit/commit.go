@@ -60,6 +60,10 @@ type Options struct {
 	// Compress compresses segments of several records, whose writes it makes much smaller: for streams that are rarely read.
 	Compress bool
 
+	// Cached is called with the changes of the bytes of the stream that the embedded server has in memory, and the tenant; nil for no
+	// estimate of them.
+	Cached func(tenant string, bytes int64)
+
 	// Space, Quota and Shares limit the stream; each may be nil.
 	Space  *server.Space
 	Quota  *Quota
@@ -78,7 +82,8 @@ type Writer struct {
 	options Options
 	closed  atomic.Bool
 	// disk is used by commit.
-	disk disk
+	disk  disk
+	cache cache
 
 	mu         sync.Mutex
 	batches    []*batch // to be committed in order
@@ -88,7 +93,13 @@ type Writer struct {
 }
 
 // New returns a writer.
-func New(o Options) *Writer { return &Writer{options: o, disk: disk{dir: o.Dir}} }
+func New(o Options) *Writer {
+	w := &Writer{options: o, disk: disk{dir: o.Dir}}
+	if o.Cached != nil {
+		w.cache = cache{dir: o.Dir, report: func(bytes int64) { o.Cached(o.Tenant, bytes) }}
+	}
+	return w
+}
 
 // Close makes appends fail with ErrClosed.
 func (w *Writer) Close() { w.closed.Store(true) }
@@ -367,6 +378,7 @@ func (w *Writer) commit() {
 			m.Commits.Inc()
 			m.Segments.Add(float64(len(b.segments)))
 			m.Records.Add(float64(b.records))
+			w.cache.wrote(b.bytes)
 			b.free()
 		}
 		if q := w.options.Quota; q != nil {
