@@ -97,12 +97,11 @@ func (e *refusedError) Error() string { return http.StatusText(e.code) }
 // withoutRetryAfter counts the refusals without Retry-After.
 var withoutRetryAfter atomic.Int64
 
-// flood runs all attacks until ctx is canceled, and returns the outcomes in the order of attacks.
-func flood(ctx context.Context, a *target) []outcomes {
+// flood runs attacks until ctx is canceled, and returns the outcomes in their order.
+func flood(ctx context.Context, a *target, attacks []attack) []outcomes {
 	var running sync.WaitGroup
-	all := attacks()
-	counts := make([]outcomes, len(all))
-	for i, attack := range all {
+	counts := make([]outcomes, len(attacks))
+	for i, attack := range attacks {
 		for worker := range attack.workers {
 			running.Go(func() {
 				for ctx.Err() == nil {
