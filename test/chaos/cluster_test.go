@@ -31,6 +31,8 @@ const clockPolicy = "chaos-clock"
 type cluster struct {
 	*harness.Node
 	image string
+	// namespaces have the objects of this test. Counters of objects of earlier tests may vanish.
+	namespaces []string
 	// broker is the address of broker-ingress.
 	broker string
 	// replaced returns an error until the victim of the last fault is another Pod or process.
@@ -104,7 +106,7 @@ func (c *cluster) scrape(ctx context.Context) (processes string, dropped float64
 		if err != nil {
 			return "", 0, err
 		}
-		count, err := sum(text, "knative_eventing_events_dropped_total")
+		count, err := sum(text, "knative_eventing_events_dropped_total", c.own)
 		if err != nil {
 			return "", 0, err
 		}
@@ -116,6 +118,11 @@ func (c *cluster) scrape(ctx context.Context) (processes string, dropped float64
 		processes, dropped = processes+string(pods[i].UID)+" "+started+" ", dropped+count
 	}
 	return processes, dropped, nil
+}
+
+// own reports whether a series belongs to an object of this test.
+func (c *cluster) own(labels string) bool {
+	return slices.ContainsFunc(c.namespaces, func(namespace string) bool { return strings.Contains(labels, fmt.Sprintf("namespace=%q", namespace)) })
 }
 
 func (c *cluster) set(ctx context.Context, name string, data map[string]string) error {
@@ -417,6 +424,7 @@ func TestCluster(t *testing.T) {
 	for i, prefix := range []string{"chaos-a", "chaos-b", "chaos-objects"} {
 		namespaces[i] = c.AsCluster().Namespace(t, prefix, nil)
 	}
+	c.namespaces = namespaces[:]
 	s := newSite(t, c, newRecorder(), namespaces)
 	s.endure(t, duration, seed, c.faults(s, d))
 }

@@ -127,16 +127,17 @@ func (s *standalone) scrape(ctx context.Context) (processes string, dropped floa
 	if response.Code != http.StatusOK || processes != fmt.Sprint(s.starts.Load()) {
 		return "", 0, fmt.Errorf("get metrics: %d", response.Code)
 	}
-	dropped, err = sum(string(response.Body), "knative_eventing_events_dropped_total")
+	dropped, err = sum(string(response.Body), "knative_eventing_events_dropped_total", func(string) bool { return true })
 	return processes, dropped, err
 }
 
-// sum adds the values of all series of a metric.
-func sum(metrics, name string) (total float64, err error) {
+// sum adds the values of the series of a metric whose labels fulfill a condition.
+func sum(metrics, name string, counts func(labels string) bool) (total float64, err error) {
 	lines := bufio.NewScanner(strings.NewReader(metrics))
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		if !strings.HasPrefix(lines.Text(), name+"{") {
+		labels, found := strings.CutPrefix(lines.Text(), name+"{")
+		if !found || !counts(labels) {
 			continue
 		}
 		fields := strings.Fields(lines.Text())
