@@ -247,10 +247,10 @@ func TestMemberOfIdleCluster(t *testing.T) {
 	var running sync.WaitGroup
 	for range writers {
 		running.Go(func() {
-			for range entries/writers + 1 {
-				if _, err := client.Put(t.Context(), "a", "value"); err != nil {
-					t.Error(err)
-					return
+			for left := entries/writers + 1; left > 0 && t.Context().Err() == nil; {
+				// A change of leaders loses some.
+				if _, err := client.Put(t.Context(), "a", "value"); err == nil {
+					left--
 				}
 			}
 		})
