@@ -47,6 +47,8 @@ type Fairness struct {
 	budget, processors int64
 	// total is the number of requests, busy the number of tenants that have some.
 	total, busy atomic.Int64
+	// begun has a value when a tenant woke and all others slept.
+	begun chan struct{}
 
 	// mu guards the fields below.
 	mu      sync.Mutex
@@ -81,7 +83,10 @@ type Tenant struct {
 
 // New returns a Fairness for a process with a budget of memory for requests, in bytes.
 func New(memory int64) *Fairness {
-	return &Fairness{budget: min(max(memory/requestSize, minInFlight), maxInFlight), processors: int64(goruntime.GOMAXPROCS(0)), tenants: map[string]*Tenant{}}
+	return &Fairness{
+		budget: min(max(memory/requestSize, minInFlight), maxInFlight), processors: int64(goruntime.GOMAXPROCS(0)),
+		begun: make(chan struct{}, 1), tenants: map[string]*Tenant{},
+	}
 }
 
 // Tenant returns the tenant of a namespace, until Release.
@@ -139,9 +144,16 @@ func (t *Tenant) Done() {
 func (f *Fairness) wake(t *Tenant) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !t.listed.Swap(true) {
-		t.busy = f.turn
-		f.awake = append(f.awake, t)
+	if t.listed.Swap(true) {
+		return
+	}
+	t.busy = f.turn
+	f.awake = append(f.awake, t)
+	if len(f.awake) == 1 {
+		select {
+		case f.begun <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -221,28 +233,37 @@ func (t *Tenant) grantLocked() {
 	}
 }
 
-// Run adjusts the limits until ctx is canceled.
+// Run adjusts the limits until ctx is canceled, as long as tenants are awake.
 func (f *Fairness) Run(ctx context.Context) {
 	gauge := pressure.New()
 	defer gauge.Close()
 	last := time.Now()
 	ticker := time.NewTicker(flow.ThrottleInterval)
 	defer ticker.Stop()
+	ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			f.adjust(false, 0)
 			return
+		case <-f.begun:
+			// The gauge measures the time since its previous call.
+			gauge.Scarce()
+			last = time.Now()
+			ticker.Reset(flow.ThrottleInterval)
 		case <-ticker.C:
 			now := time.Now()
-			f.adjust(gauge.Scarce(), now.Sub(last))
+			if !f.adjust(gauge.Scarce(), now.Sub(last)) {
+				ticker.Stop()
+			}
 			last = now
 		}
 	}
 }
 
-// adjust throttles tenants if processors are scarce. elapsed is the time since the previous call; 0 releases all tenants.
-func (f *Fairness) adjust(scarce bool, elapsed time.Duration) {
+// adjust throttles tenants if processors are scarce, and reports whether any is awake. elapsed is the time since the previous call; 0 releases
+// all tenants.
+func (f *Fairness) adjust(scarce bool, elapsed time.Duration) (awake bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.turn++
@@ -270,6 +291,7 @@ func (f *Fairness) adjust(scarce bool, elapsed time.Duration) {
 		}
 		t.adjust(scarce, cost.AboveShare(sum, len(f.awake)), elapsed == 0 || len(f.awake) < 2)
 	}
+	return len(f.awake) > 0
 }
 
 // adjust sets the limit: pressed is true if processors are scarce, most if the tenant's cost exceeds an equal share, free

@@ -185,3 +185,34 @@ func BenchmarkAdmit(b *testing.B) {
 		}
 	})
 }
+
+// TestRun adjusts limits while some tenant has requests, and a while longer, but not without any.
+func TestRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := New(1 << 20)
+		go f.Run(t.Context())
+		turns := func() int64 {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.turn
+		}
+		<-time.After(time.Hour)
+		for range 2 {
+			before := turns()
+			tenant := f.Tenant("a")
+			if !tenant.Admit() {
+				t.Fatal("not admitted")
+			}
+			<-time.After(flow.ThrottleInterval*10 + flow.ThrottleInterval/2)
+			if passed := turns() - before; passed != 10 {
+				t.Errorf("%d turns during the request, want 10", passed)
+			}
+			tenant.Done()
+			<-time.After(time.Hour)
+			if passed := turns() - before; passed < activeTurns || passed > activeTurns+20 {
+				t.Errorf("%d turns during the request and the hour after it, want %d after it", passed, activeTurns)
+			}
+			f.Release(tenant)
+		}
+	})
+}

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// flushInterval is the interval between writes.
+	// flushInterval is the time for which a line waits for others.
 	flushInterval = 200 * time.Millisecond
 	// maxUnwritten bounds the lines that wait to be written, in bytes. Further lines are dropped and counted: a slow disk
 	// must not delay requests.
@@ -30,6 +30,8 @@ const (
 type accessLog struct {
 	to      io.Writer
 	dropped func()
+	// begun has a value when the first of some lines waits to be written.
+	begun chan struct{}
 	// writing orders the writes.
 	writing sync.Mutex
 
@@ -37,6 +39,10 @@ type accessLog struct {
 	mu sync.Mutex
 	// lines wait to be written. spare is the buffer for new lines while lines are written.
 	lines, spare []byte
+}
+
+func newAccessLog(to io.Writer, dropped func()) *accessLog {
+	return &accessLog{to: to, dropped: dropped, begun: make(chan struct{}, 1)}
 }
 
 // entry is the content of a line. At most one of head and request is set.
@@ -75,6 +81,12 @@ func (l *accessLog) write(e *entry) {
 		l.dropped()
 		return
 	}
+	if len(l.lines) == 0 {
+		select {
+		case l.begun <- struct{}{}:
+		default:
+		}
+	}
 	l.lines = e.appendTo(l.lines)
 }
 
@@ -96,13 +108,17 @@ func (l *accessLog) flush() error {
 	return err
 }
 
-// run writes the lines periodically until ctx is canceled, then the last ones.
+// run writes the lines some time after the first of them until ctx is canceled, then the last ones.
 func (l *accessLog) run(ctx context.Context) {
-	ticker := time.NewTicker(flushInterval)
-	defer ticker.Stop()
+	timer := time.NewTimer(flushInterval)
+	defer timer.Stop()
+	timer.Stop()
 	for done := false; !done; {
 		select {
-		case <-ticker.C:
+		case <-l.begun:
+			timer.Reset(flushInterval)
+			continue
+		case <-timer.C:
 		case <-ctx.Done():
 			done = true
 		}

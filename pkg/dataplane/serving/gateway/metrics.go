@@ -46,7 +46,7 @@ func newRecorder(options *Options) *recorder {
 	r := &recorder{clock: options.Clock, unknownHosts: unknownHosts.WithLabelValues(), others: others, interruptions: interruptions.WithLabelValues()}
 	r.refusedHTTP3, r.http3Connections = refusedHTTP3.WithLabelValues(), http3Connections.WithLabelValues()
 	if options.AccessLog != nil {
-		r.log = &accessLog{to: options.AccessLog, dropped: dropped.WithLabelValues().Inc}
+		r.log = newAccessLog(options.AccessLog, dropped.WithLabelValues().Inc)
 	}
 	return r
 }

@@ -12,6 +12,7 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"k8s.io/component-base/metrics"
@@ -81,7 +82,7 @@ func TestForwardedElement(t *testing.T) {
 func TestAccessLog(t *testing.T) {
 	var out bytes.Buffer
 	dropped := 0
-	l := &accessLog{to: &out, dropped: func() { dropped++ }}
+	l := newAccessLog(&out, func() { dropped++ })
 	var id trace
 	id.set("")
 	now := time.Date(2026, 1, 2, 3, 4, 5, 6000, time.UTC)
@@ -121,6 +122,43 @@ func TestAccessLog(t *testing.T) {
 		t.Errorf("%d lines were dropped, want 1", dropped)
 	}
 }
+
+// TestAccessLogIsWritten covers that lines are written soon, at the end as well, and that nothing happens without lines.
+func TestAccessLogIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		writes := make(chan int, 10)
+		l := newAccessLog(writerFunc(func(lines []byte) (int, error) {
+			writes <- bytes.Count(lines, []byte("\n"))
+			return len(lines), nil
+		}), func() {})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			l.run(ctx)
+		}()
+		for range 2 {
+			<-time.After(time.Hour)
+			began := time.Now()
+			for range 3 {
+				l.write(&entry{time: began})
+			}
+			if lines := <-writes; lines != 3 || time.Since(began) != flushInterval {
+				t.Errorf("%d lines were written after %s, want 3 after %s", lines, time.Since(began), flushInterval)
+			}
+		}
+		l.write(&entry{})
+		cancel()
+		<-done
+		if lines := <-writes; lines != 1 || len(writes) != 0 {
+			t.Errorf("%d lines were written at the end, and %d times more", lines, len(writes))
+		}
+	})
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 
 // gather returns the values of the gateway's counters and gauges, and the counts of its histograms, by name and label values.
 func gather(t *testing.T, registry metrics.KubeRegistry) map[string]float64 {
