@@ -28,9 +28,10 @@ func DefaultLimit() int64 { return min(memorylimit.Process()/defaultShare, maxDe
 type Budget struct {
 	limit, guaranteed int64
 
-	// mu guards the fields below: the bytes held in all, and by each namespace that holds some; cached is the part of these in caches.
+	// mu guards the fields below: the bytes held in all, and by each namespace that holds some; allCached and cached are the parts of these
+	// in caches.
 	mu                 sync.Mutex
-	used               int64
+	used, allCached    int64
 	namespaces, cached map[string]int64
 }
 
@@ -46,6 +47,10 @@ func (b *Budget) Reserve(namespace string, bytes int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	held, free := b.namespaces[namespace]+bytes, b.limit-b.used-bytes
+	if b.cached[namespace] <= b.guaranteed {
+		// Caches grow beyond the limit for a while, of which this namespace is not the cause: they leave it half of the limit.
+		free += max(b.allCached-b.limit/2, 0)
+	}
 	small := held <= b.small() && free >= -b.limit/reservePart
 	if !small && (free < 0 || held > max(free, b.guaranteed)) {
 		return false
@@ -72,6 +77,7 @@ func (b *Budget) Cache(namespace string, bytes int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.addLocked(namespace, bytes)
+	b.allCached += bytes
 	add(b.cached, namespace, bytes)
 }
 

@@ -105,6 +105,12 @@ func TestBudgetCountsCaches(t *testing.T) {
 		t.Error("a namespace reserved more than its share with its cache, or another one did not find any")
 	}
 	b.Release("b", 100)
+	b.Cache("a", 3000)
+	if b.Reserve("a", 1) || !b.Reserve("b", 500) || b.Reserve("b", 50) {
+		t.Error("caches beyond the limit do not leave half of it to another namespace, or leave more")
+	}
+	b.Cache("a", -3000)
+	b.Release("b", 500)
 	b.Add("b", 5000)
 	b.Cache("b", 2)
 	if b.CacheFull("b") {
