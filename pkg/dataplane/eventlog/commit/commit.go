@@ -378,14 +378,17 @@ func (w *Writer) commit() {
 			m.Commits.Inc()
 			m.Segments.Add(float64(len(b.segments)))
 			m.Records.Add(float64(b.records))
-			w.cache.wrote(b.bytes)
 			b.free()
 		}
 		if q := w.options.Quota; q != nil {
 			q.settle(int64(b.bytes))
 		}
 		close(b.done)
-		w.pause(b, time.Since(started))
+		took := time.Since(started)
+		if b.err == nil {
+			w.cache.wrote(b.bytes)
+		}
+		w.pause(b, took)
 	}
 }
 
