@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -335,4 +336,47 @@ func TestClusterOptions(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
+}
+
+// Acknowledgements to a cluster share entries of its logs. After Close they are durable.
+func TestClusterAcknowledgements(t *testing.T) {
+	t.Parallel()
+	o := cluster(t, 3)
+	logs := []*Log{open(t, o[0]), open(t, o[1]), open(t, o[2])}
+	s := opened(t, logs[0], "a")
+	replicated(t, s, 3)
+	const n = 100
+	appendAll(t, s, "", numbers(0, n)...)
+	k, _ := start(t, s, "", ConsumeOptions{})
+	var held []*Segment
+	for range n {
+		held = append(held, k.next(t))
+	}
+	committed := func() (entries uint64) {
+		for _, groups := range *logs[0].server.Current().Embedded.Raftz(&server.RaftzOptions{AccountFilter: server.DEFAULT_GLOBAL_ACCOUNT}) {
+			for name, group := range groups {
+				if strings.HasPrefix(name, "S-") || strings.HasPrefix(name, "C-") {
+					entries += group.Committed
+				}
+			}
+		}
+		return entries
+	}
+	before := committed()
+	for _, segment := range held {
+		segment.Ack()
+		<-time.After(2 * time.Millisecond)
+	}
+	eventually(t, "all segments are removed", func() bool { return queues(t, s)[""] == 0 })
+	entries := committed() - before
+	t.Logf("%d acknowledgements took %d entries", n, entries)
+	if entries > n/2 {
+		t.Errorf("%d acknowledgements took %d entries of the logs of stream and consumer, want half as many at most", n, entries)
+	}
+
+	appendAll(t, s, "", "x")
+	k.next(t).Ack()
+	closed(t, logs[0])
+	next, _ := start(t, opened(t, logs[1], "a"), "", ConsumeOptions{})
+	next.none(t, time.Second)
 }

@@ -63,6 +63,7 @@ type Consumers struct {
 	server *server.Server
 	logger logr.Logger
 	wg     sync.WaitGroup // keepAlive
+	acks   acks
 
 	mu      sync.Mutex
 	closed  bool
@@ -132,6 +133,7 @@ func (c *Consumers) Release(stream layout.Stream) {
 			consumer.release()
 		}
 	}
+	c.acks.send()
 }
 
 // Forget stops the consumers of a deleted stream, and removes its state.
@@ -151,6 +153,7 @@ func (c *Consumers) Close() {
 	for _, consumer := range c.list() {
 		consumer.release()
 	}
+	c.acks.send()
 }
 
 func (c *Consumers) list() []*Consumer {

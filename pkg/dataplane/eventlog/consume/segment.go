@@ -54,7 +54,16 @@ func (o origin) nack(delay time.Duration) {
 // Nack has an effect.
 func (s *Segment) Ack() {
 	if origin, ok := s.settle(true); ok {
-		origin.ack()
+		s.consumer.ack(origin)
+	}
+}
+
+// ack sends an acknowledgement, together with others if the server is one of a cluster. An ordered queue waits for it.
+func (c *Consumer) ack(o origin) {
+	if c.consumers.server.Clustered() && c.options.MaxSegments > 1 {
+		c.consumers.acks.add(o)
+	} else {
+		o.ack()
 	}
 }
 
