@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,8 +17,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/consume"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventlog/layout"
 	"github.com/knative-apiserver/knative-apiserver/test/natstest"
 	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
@@ -379,4 +382,51 @@ func TestClusterAcknowledgements(t *testing.T) {
 	closed(t, logs[0])
 	next, _ := start(t, opened(t, logs[1], "a"), "", ConsumeOptions{})
 	next.none(t, time.Second)
+}
+
+// The log of a consumer is in memory: segments that were not acknowledged are redelivered after most servers restarted, while the
+// others are down.
+func TestClusterConsumersRestart(t *testing.T) {
+	t.Parallel()
+	o := cluster(t, 3)
+	logs := []*Log{open(t, o[0]), open(t, o[1]), open(t, o[2])}
+	s := opened(t, logs[0], "a")
+	replicated(t, s, 3)
+	appendAll(t, s, "", numbers(0, 10)...)
+	k, _ := start(t, s, "", ConsumeOptions{})
+	k.collect(t, 5)
+	eventually(t, "half is acknowledged", func() bool { return queues(t, s)[""] == 5 })
+	for _, l := range logs {
+		closed(t, l)
+	}
+	logs[0], logs[1] = open(t, o[0]), open(t, o[1])
+	k, _ = start(t, opened(t, logs[0], "a"), "", ConsumeOptions{})
+	if got := k.collect(t, 5); !slices.Equal(got, numbers(5, 10)) {
+		t.Errorf("redelivered %v, want the records that were not acknowledged", got)
+	}
+}
+
+// A consumer whose log is stored elsewhere is created again: on disk by earlier versions, or in memory before its queue became ordered.
+func TestClusterConsumerStorage(t *testing.T) {
+	t.Parallel()
+	o := cluster(t, 2)
+	logs := []*Log{open(t, o[0]), open(t, o[1])}
+	s := opened(t, logs[0], "a")
+	replicated(t, s, 2)
+	eventually(t, "the consumer is created", func() bool {
+		_, err := logs[1].server.Current().JetStream.CreateOrUpdateConsumer(t.Context(), s.names.Name(), jetstream.ConsumerConfig{
+			Durable: layout.Consumer(""), FilterSubject: s.names.Subject(""), AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: -1, MaxAckPending: -1,
+			InactiveThreshold: 5 * time.Minute,
+		})
+		return err == nil
+	})
+	for _, maxSegments := range []int{0, 1, 0} {
+		appendAll(t, s, "", numbers(0, 3)...)
+		k, c := start(t, s, "", ConsumeOptions{MaxSegments: maxSegments})
+		if got := k.collect(t, 3); !slices.Equal(got, numbers(0, 3)) {
+			t.Errorf("with %d segments: delivered %v, want all records", maxSegments, got)
+		}
+		eventually(t, "the segments are removed", func() bool { return queues(t, s)[""] == 0 })
+		c.Stop()
+	}
 }

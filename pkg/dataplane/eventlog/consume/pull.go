@@ -72,16 +72,20 @@ var (
 	errTooSmall = errors.New("the next segment exceeds the size of the request")
 )
 
-// pullFrom creates the queue's consumer unless it exists, and requests segments until an error.
-func (c *Consumer) pullFrom(session *server.Session) error {
+// create creates the queue's consumer unless it exists.
+func (c *Consumer) create(session *server.Session, stream, durable string) error {
 	// Requests are for as many segments as have room, so that rejected ones need not block the others.
 	maxPending, threshold := -1, inactiveThreshold
 	if c.options.MaxSegments == 1 {
 		// The server stores the number of attempts with the consumer.
 		maxPending, threshold = 1, 0
 	}
-	stream, durable := c.queue.Stream.Name(), layout.Consumer(c.queue.Name)
+	// In a cluster each segment costs a sync of the consumer's log on each server. Without a number of attempts nothing is lost with a log
+	// in memory: segments that were not acknowledged are redelivered.
+	clustered := c.consumers.server.Clustered()
+	inMemory := clustered && maxPending != 1
 	ctx, cancel := context.WithTimeout(c.ctx, consumerTimeout)
+	defer cancel()
 	_, err := session.JetStream.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{
 		Durable:       durable,
 		FilterSubject: c.queue.Stream.Subject(c.queue.Name),
@@ -89,11 +93,30 @@ func (c *Consumer) pullFrom(session *server.Session) error {
 		AckWait:       c.consumers.ackWait(),
 		MaxDeliver:    -1,
 		MaxAckPending: maxPending,
+		MemoryStorage: inMemory,
 
 		InactiveThreshold: threshold,
 	})
-	cancel()
-	if err != nil {
+	if err == nil || !clustered || c.ctx.Err() != nil {
+		return err
+	}
+	// Its log is on disk, as earlier versions stored it, or in memory although the queue is ordered since. Or most of its servers
+	// restarted at the same time: they elect no leader without the others. It is created again in the next attempt.
+	ctx, cancel = context.WithTimeout(c.ctx, consumerTimeout)
+	defer cancel()
+	if !inMemory {
+		existing, getErr := session.JetStream.Consumer(ctx, stream, durable)
+		if getErr != nil || !existing.CachedInfo().Config.MemoryStorage {
+			return err
+		}
+	}
+	return errors.Join(err, session.JetStream.DeleteConsumer(ctx, stream, durable))
+}
+
+// pullFrom creates the queue's consumer unless it exists, and requests segments until an error.
+func (c *Consumer) pullFrom(session *server.Session) error {
+	stream, durable := c.queue.Stream.Name(), layout.Consumer(c.queue.Name)
+	if err := c.create(session, stream, durable); err != nil {
 		return fmt.Errorf("create consumer: %w", err)
 	}
 	p := &puller{
