@@ -33,8 +33,9 @@ const (
 	retryInterval = 100 * time.Millisecond
 	// The embedded servers of a cluster take up to 9 s to detect that a stream's leader was killed, and to elect another.
 	clusterRetryFor = 12 * time.Second
-	// maxPause limits the time between commits.
+	// maxPause limits the time between commits. A commit of more appends than few is followed by the next as soon as it is as large.
 	maxPause = 50 * time.Millisecond
+	few      = 16
 )
 
 // Record is an event, or a delivery to retry.
@@ -90,6 +91,9 @@ type Writer struct {
 	waiting    int      // bytes of batches
 	committing bool
 	current    *batch // the last one that was taken from batches, nil unless committing
+	// gathered is closed when a batch has wanted appends, or another begins. Nil unless gatherFor waits for that.
+	wanted   int
+	gathered chan struct{}
 }
 
 // New returns a writer.
@@ -284,6 +288,10 @@ func (w *Writer) gather(records []Record, bytes int) (*batch, error) {
 	b.appends++
 	b.bytes += bytes
 	w.waiting += bytes
+	if w.gathered != nil && (b.appends >= w.wanted || len(w.batches) > 1) {
+		close(w.gathered)
+		w.gathered = nil
+	}
 	if !w.committing {
 		w.committing = true
 		go w.commit()
@@ -396,14 +404,32 @@ func (w *Writer) commit() {
 // the next commit too, instead of one commit for the first of them alone. In a cluster each commit costs syncs on all servers,
 // which other streams wait for too.
 func (w *Writer) pause(b *batch, took time.Duration) {
-	if b.appends < 2 || !w.options.Server.Clustered() {
+	if b.appends >= 2 && w.options.Server.Clustered() {
+		w.gatherFor(min(2*took, maxPause), b.appends)
+	}
+}
+
+// gatherFor waits for a time, but only until the next batch is full, or has as many appends as the last one had. After a batch of few
+// appends it waits for the whole time: senders that are held back because they share processors with others are few.
+func (w *Writer) gatherFor(limit time.Duration, appends int) {
+	w.mu.Lock()
+	if n := len(w.batches); n > 1 || n == 1 && appends > few && w.batches[0].appends >= appends {
+		w.mu.Unlock()
 		return
 	}
-	w.mu.Lock()
-	full := len(w.batches) > 1
+	gathered := make(chan struct{})
+	if appends > few {
+		w.wanted, w.gathered = appends, gathered
+	}
 	w.mu.Unlock()
-	if !full {
-		time.Sleep(min(2*took, maxPause))
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-gathered:
+	case <-timer.C:
+		w.mu.Lock()
+		w.gathered = nil
+		w.mu.Unlock()
 	}
 }
 

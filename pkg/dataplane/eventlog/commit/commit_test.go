@@ -248,3 +248,44 @@ func TestStandstill(t *testing.T) {
 	}
 	t.Errorf("a batch that had waited for too long was retried for %v", took)
 }
+
+// After a commit of many appends the next one begins when it is as large; after a commit of few appends it waits.
+func TestGatherFor(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w := writer(t, open(t, dir), dir, "gather")
+	w.committing = true // nothing is committed
+	appendNow := func(n int) {
+		for range n {
+			if _, err := w.Start(Record{Data: []byte("x")}); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	const many, never, soon = few + 4, time.Hour, 20 * time.Millisecond
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		w.gatherFor(never, many)
+	}()
+	appendNow(many - 1)
+	select {
+	case <-ended:
+		t.Error("the wait ended before as many appends waited")
+	case <-time.After(soon):
+	}
+	appendNow(1)
+	select {
+	case <-ended:
+	case <-patient(t).Done():
+		t.Fatal("the wait did not end although as many appends wait")
+	}
+	w.gatherFor(never, many) // as many wait already
+	for _, appends := range []int{few, many + 1} {
+		began := time.Now()
+		w.gatherFor(soon, appends)
+		if took := time.Since(began); took < soon {
+			t.Errorf("after a commit of %d appends, with %d that wait: waited for %v, want %v", appends, many, took, soon)
+		}
+	}
+}
