@@ -101,7 +101,7 @@ func TestFloodOfEvents(t *testing.T) {
 	quiet.Once = true
 	client := quiet.Client()
 	next := 0
-	withinTwice(t, median, event(flooding.Name), func() error {
+	withinTwice(t, medianAndP95, event(flooding.Name), func() error {
 		next++
 		id := strconv.Itoa(next)
 		quiet.Header["Ce-Id"] = id
