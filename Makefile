@@ -71,7 +71,7 @@ test-unit: ## Run the tests that only need Go
 .PHONY: test-integration
 test-integration: build ## Run the tests against bin/knative-apiserver and a real kube-apiserver
 	go -C hack/cluster run . build
-	go test -count=1 -timeout 30m $(TESTFLAGS) ./test/...
+	go test -count=1 -timeout 60m $(TESTFLAGS) ./test/...
 
 .PHONY: repeat
 repeat: ## Run the tests of each package ten times alone, with busy processors and on one processor: [PACKAGES=./pkg/...] [COUNT=10]
