@@ -122,6 +122,19 @@ func replicated(t testing.TB, s *Stream, n int) {
 	eventually(t, fmt.Sprintf("%d servers hold stream '%s'", n, s.config.ID), func() bool { return replicas(t, s) == n })
 }
 
+// clusterStream opens n servers and a stream that all of them hold.
+func clusterStream(t testing.TB, n int) ([]Options, []*Log, *Stream) {
+	t.Helper()
+	o := cluster(t, n)
+	logs := make([]*Log, n)
+	for i := range o {
+		logs[i] = open(t, o[i])
+	}
+	s := opened(t, logs[0], "a")
+	replicated(t, s, n)
+	return o, logs, s
+}
+
 // A server opens at once, and accepts records as soon as the others run. While one of them is down, a new stream has fewer replicas.
 func TestClusterStarts(t *testing.T) {
 	t.Parallel()
@@ -175,13 +188,7 @@ func TestClusterStarts(t *testing.T) {
 // server is stopped under load, and that each loses its store.
 func TestClusterMemberLost(t *testing.T) {
 	t.Parallel()
-	o := cluster(t, 3)
-	logs := make([]*Log, 3)
-	for i := range o {
-		logs[i] = open(t, o[i])
-	}
-	s := opened(t, logs[0], "a")
-	replicated(t, s, 3)
+	o, logs, s := clusterStream(t, 3)
 	appendAll(t, s, "q", numbers(0, 10)...)
 	var mu sync.Mutex
 	stored := map[string]bool{}
@@ -344,10 +351,7 @@ func TestClusterOptions(t *testing.T) {
 // Acknowledgements to a cluster share entries of its logs. After Close they are durable.
 func TestClusterAcknowledgements(t *testing.T) {
 	t.Parallel()
-	o := cluster(t, 3)
-	logs := []*Log{open(t, o[0]), open(t, o[1]), open(t, o[2])}
-	s := opened(t, logs[0], "a")
-	replicated(t, s, 3)
+	_, logs, s := clusterStream(t, 3)
 	const n = 100
 	appendAll(t, s, "", numbers(0, n)...)
 	k, _ := start(t, s, "", ConsumeOptions{})
@@ -388,10 +392,7 @@ func TestClusterAcknowledgements(t *testing.T) {
 // others are down.
 func TestClusterConsumersRestart(t *testing.T) {
 	t.Parallel()
-	o := cluster(t, 3)
-	logs := []*Log{open(t, o[0]), open(t, o[1]), open(t, o[2])}
-	s := opened(t, logs[0], "a")
-	replicated(t, s, 3)
+	o, logs, s := clusterStream(t, 3)
 	appendAll(t, s, "", numbers(0, 10)...)
 	k, _ := start(t, s, "", ConsumeOptions{})
 	k.collect(t, 5)
@@ -409,10 +410,7 @@ func TestClusterConsumersRestart(t *testing.T) {
 // A consumer whose log is stored elsewhere is created again: on disk by earlier versions, or in memory before its queue became ordered.
 func TestClusterConsumerStorage(t *testing.T) {
 	t.Parallel()
-	o := cluster(t, 2)
-	logs := []*Log{open(t, o[0]), open(t, o[1])}
-	s := opened(t, logs[0], "a")
-	replicated(t, s, 2)
+	_, logs, s := clusterStream(t, 2)
 	eventually(t, "the consumer is created", func() bool {
 		_, err := logs[1].server.Current().JetStream.CreateOrUpdateConsumer(t.Context(), s.names.Name(), jetstream.ConsumerConfig{
 			Durable: layout.Consumer(""), FilterSubject: s.names.Subject(""), AckPolicy: jetstream.AckExplicitPolicy, MaxDeliver: -1, MaxAckPending: -1,

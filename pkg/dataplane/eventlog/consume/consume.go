@@ -217,6 +217,9 @@ type Consumer struct {
 	stopped     bool
 }
 
+// ordered reports whether a rejected segment blocks the others.
+func (c *Consumer) ordered() bool { return c.options.MaxSegments == 1 }
+
 // Stop stops the consumer: after it returns, at most one call of the function continues or is about to begin. Segments
 // that were not delivered are redelivered immediately; the others soon, unless they are acknowledged in time.
 func (c *Consumer) Stop() {

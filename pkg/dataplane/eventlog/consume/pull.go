@@ -76,14 +76,14 @@ var (
 func (c *Consumer) create(session *server.Session, stream, durable string) error {
 	// Requests are for as many segments as have room, so that rejected ones need not block the others.
 	maxPending, threshold := -1, inactiveThreshold
-	if c.options.MaxSegments == 1 {
+	if c.ordered() {
 		// The server stores the number of attempts with the consumer.
 		maxPending, threshold = 1, 0
 	}
 	// In a cluster each segment costs a sync of the consumer's log on each server. Without a number of attempts nothing is lost with a log
 	// in memory: segments that were not acknowledged are redelivered.
 	clustered := c.consumers.server.Clustered()
-	inMemory := clustered && maxPending != 1
+	inMemory := clustered && !c.ordered()
 	ctx, cancel := context.WithTimeout(c.ctx, consumerTimeout)
 	defer cancel()
 	_, err := session.JetStream.CreateOrUpdateConsumer(ctx, stream, jetstream.ConsumerConfig{

@@ -60,7 +60,7 @@ func (s *Segment) Ack() {
 
 // ack sends an acknowledgement, together with others if the server is one of a cluster. An ordered queue waits for it.
 func (c *Consumer) ack(o origin) {
-	if c.consumers.server.Clustered() && c.options.MaxSegments > 1 {
+	if c.consumers.server.Clustered() && !c.ordered() {
 		c.consumers.acks.add(o)
 	} else {
 		o.ack()
