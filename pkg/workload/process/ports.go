@@ -3,10 +3,10 @@ package process
 import (
 	"fmt"
 	"math/rand/v2"
-	"net"
 	"os"
-	"strconv"
 	"sync"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/freeport"
 )
 
 // ports allocates free TCP ports outside the kernel's range for outgoing connections. The gateway opens many of these, and
@@ -62,7 +62,7 @@ func (p *ports) allocate() (int, error) {
 		if p.next > p.last {
 			p.next = p.first
 		}
-		if _, ok := p.inUse[port]; ok || !isFree(port) {
+		if _, ok := p.inUse[port]; ok || freeport.Check(port) != nil {
 			continue
 		}
 		p.inUse[port] = struct{}{}
@@ -75,13 +75,4 @@ func (p *ports) release(port int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.inUse, port)
-}
-
-// isFree reports whether a process could listen on the port on all addresses.
-func isFree(port int) bool {
-	listener, err := net.Listen("tcp", net.JoinHostPort("", strconv.Itoa(port)))
-	if err != nil {
-		return false
-	}
-	return listener.Close() == nil
 }
