@@ -3,7 +3,6 @@ package host
 import (
 	"context"
 	"errors"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -23,7 +22,7 @@ func unreachable(t *testing.T) (address string, start func()) {
 		server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 		server.Listener.Close()
 		var err error
-		if server.Listener, err = net.Listen("tcp", address); err != nil {
+		if server.Listener, err = port.ListenOn(address); err != nil {
 			t.Error(err)
 			return
 		}

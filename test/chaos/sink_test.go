@@ -34,7 +34,7 @@ func newSink(t *testing.T, address string, r *recorder) *sink {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort(address, strconv.Itoa(number)))
+	listener, err := port.ListenOn(net.JoinHostPort(address, strconv.Itoa(number)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -52,7 +52,7 @@ func NewSinkOn(t testing.TB, address string) *Sink {
 // Start restarts a stopped sink on the same port.
 func (s *Sink) Start(t testing.TB) {
 	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", s.address)
+	listener, err := port.ListenOn(s.address)
 	if err != nil {
 		t.Fatal(err)
 	}

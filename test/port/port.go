@@ -12,6 +12,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/freeport"
 )
 
 const (
@@ -32,7 +35,7 @@ var reserved struct {
 	locks []*os.File
 }
 
-// Stable returns a free port of the loopback address that stays free until a server listens on it. No other call returns it while this
+// Stable returns a port that is free on all addresses of this machine, and stays free until a server listens on it. No other call returns it while this
 // process runs: packages that are tested at the same time get different ports. The kernel assigns other ports to clients: a client
 // that repeatedly connects to such a port while it is closed is eventually assigned that port itself, connects to itself, and
 // blocks the port.
@@ -68,12 +71,23 @@ func Listen(t testing.TB) net.Listener {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+	listener, err := ListenOn(net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { listener.Close() })
 	return listener
+}
+
+// ListenOn listens on an address with a port that Stable returned. A program that starts shares the listeners of this process until
+// the kernel executes it, so that the port of a closed one may be in use for a moment: ListenOn waits for up to ten seconds.
+func ListenOn(address string) (net.Listener, error) {
+	for end := time.Now().Add(10 * time.Second); ; <-time.After(10 * time.Millisecond) {
+		listener, err := net.Listen("tcp", address)
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
+			return listener, err
+		}
+	}
 }
 
 // directory returns the directory of the lock files. The clusters of hack/cluster lock their ports there too.
@@ -96,11 +110,7 @@ func try(dir string, port int) error {
 		}
 		return errors.Join(err, file.Close())
 	}
-	listener, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-	if err == nil {
-		err = listener.Close()
-	}
-	if err != nil {
+	if err := freeport.Check(port); err != nil {
 		return errors.Join(err, file.Close())
 	}
 	reserved.mu.Lock()

@@ -7,7 +7,10 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // childDir makes TestChild reserve a port in a directory.
@@ -84,6 +87,42 @@ func TestInUse(t *testing.T) {
 	}
 	if err := try(dir, port); err != nil {
 		t.Errorf("a free port: %v", err)
+	}
+}
+
+// TestListenBesidePrograms checks that one can listen on a port, also for the second time, although other programs start all the time.
+func TestListenBesidePrograms(t *testing.T) {
+	var programs errgroup.Group
+	var ended atomic.Bool
+	defer ended.Store(true)
+	for range 4 {
+		programs.Go(func() error {
+			for !ended.Load() {
+				if err := exec.Command(os.Args[0], "-test.run=^$").Run(); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	for range 300 {
+		listener := Listen(t)
+		for range 10 {
+			if err := listener.Close(); err != nil {
+				t.Fatal(err)
+			}
+			var err error
+			if listener, err = ListenOn(listener.Addr().String()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := listener.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ended.Store(true)
+	if err := programs.Wait(); err != nil {
+		t.Fatal(err)
 	}
 }
 

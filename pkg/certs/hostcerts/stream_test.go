@@ -63,7 +63,7 @@ func newControl(t *testing.T, i *issuer, address string, edit ...func(*certs.Hos
 		listener = port.Listen(t)
 	} else {
 		var err error
-		if listener, err = net.Listen("tcp", address); err != nil {
+		if listener, err = port.ListenOn(address); err != nil {
 			t.Fatal(err)
 		}
 	}
