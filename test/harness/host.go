@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
 // Installation is a server beside a host cluster, registered there by the shipped manifests. It runs as a
@@ -54,7 +56,7 @@ func Install(cluster *Cluster, dir, components string, args ...string) (*Install
 	if i.binary, err = keepBinary(dir); err != nil {
 		return nil, err
 	}
-	if i.Port, err = FreePort(cluster.Address); err != nil {
+	if i.Port, err = port.Stable(); err != nil {
 		return nil, err
 	}
 	if err := i.MakeCertificate(); err != nil {
@@ -187,16 +189,6 @@ func (i *Installation) Direct() (*rest.Config, error) {
 		Host:            "https://" + net.JoinHostPort(i.Address, strconv.Itoa(i.Port)),
 		TLSClientConfig: rest.TLSClientConfig{CAData: ca, ServerName: serverName},
 	}, nil
-}
-
-// FreePort returns a port without a listener.
-func FreePort(address string) (int, error) {
-	listener, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
-	if err != nil {
-		return 0, err
-	}
-	defer listener.Close()
-	return listener.Addr().(*net.TCPAddr).Port, nil
 }
 
 // WriteKubeconfig writes a file with the server and the user of config.

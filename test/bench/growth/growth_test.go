@@ -26,6 +26,7 @@ import (
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
+	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
 var (
@@ -144,11 +145,11 @@ func newServer(b *testing.B) *server {
 		b.Fatal(err)
 	}
 	for _, address := range []*string{&s.gateway, &s.broker} {
-		port, err := harness.FreePort("127.0.0.1")
+		number, err := port.Stable()
 		if err != nil {
 			b.Fatal(err)
 		}
-		*address = net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		*address = net.JoinHostPort("127.0.0.1", strconv.Itoa(number))
 	}
 	return s
 }

@@ -26,6 +26,7 @@ import (
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
+	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
 const namespace = "default"
@@ -163,15 +164,15 @@ func gateway(b *testing.B) string {
 // startApp runs the sample application besides the server, with an environment, and returns its URL once it answers.
 func startApp(b *testing.B, env ...string) (string, func()) {
 	b.Helper()
-	port, err := harness.FreePort("127.0.0.1")
+	number, err := port.Stable()
 	if err != nil {
 		b.Fatal(err)
 	}
-	process, err := harness.StartProcess(append(env, "PORT="+strconv.Itoa(port)), harness.AppBinary(b))
+	process, err := harness.StartProcess(append(env, "PORT="+strconv.Itoa(number)), harness.AppBinary(b))
 	if err != nil {
 		b.Fatal(err)
 	}
-	address := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	address := "http://" + net.JoinHostPort("127.0.0.1", strconv.Itoa(number))
 	for started := time.Now(); ; {
 		request, err := http.NewRequestWithContext(b.Context(), http.MethodGet, address, nil)
 		if err != nil {

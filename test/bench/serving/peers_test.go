@@ -12,6 +12,7 @@ import (
 	"text/template"
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
+	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
 // peer is a proxy of another project. It forwards all requests to one application, like a gateway with one route.
@@ -103,12 +104,12 @@ func (p *peer) start(b *testing.B, upstream string, h2c bool) string {
 		b.Logf("%s is left out, because it is not installed: apt-get install nginx-light haproxy", p.name)
 		return ""
 	}
-	port, err := harness.FreePort("127.0.0.1")
+	number, err := port.Stable()
 	if err != nil {
 		b.Fatal(err)
 	}
 	dir := b.TempDir()
-	o := peerOptions{Listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(port)), Upstream: upstream, H2C: h2c, Dir: dir}
+	o := peerOptions{Listen: net.JoinHostPort("127.0.0.1", strconv.Itoa(number)), Upstream: upstream, H2C: h2c, Dir: dir}
 	file := filepath.Join(dir, p.name+".conf")
 	config, err := os.Create(file)
 	if err != nil {

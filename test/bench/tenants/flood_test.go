@@ -24,6 +24,7 @@ import (
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 	"github.com/knative-apiserver/knative-apiserver/test/load"
+	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
 // Namespaces of the tenants.
@@ -211,16 +212,16 @@ func floodOfEvents(b *testing.B, body string, header map[string]string) {
 		return harness.Answer{}
 	})
 	// The flood's subscriber is another process, like the application of another tenant.
-	port, err := harness.FreePort("127.0.0.1")
+	number, err := port.Stable()
 	if err != nil {
 		b.Fatal(err)
 	}
-	other, err := harness.StartProcess([]string{"PORT=" + strconv.Itoa(port)}, harness.AppBinary(b))
+	other, err := harness.StartProcess([]string{"PORT=" + strconv.Itoa(number)}, harness.AppBinary(b))
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Cleanup(other.Kill)
-	for namespace, uri := range map[string]string{quiet: subscriber.URL, flooding: "http://127.0.0.1:" + strconv.Itoa(port) + "/"} {
+	for namespace, uri := range map[string]string{quiet: subscriber.URL, flooding: "http://127.0.0.1:" + strconv.Itoa(number) + "/"} {
 		s.create(b, "Broker", namespace, "default", "{apiVersion: eventing.knative.dev/v1, kind: Broker, metadata: {name: default}}")
 		s.create(b, "Trigger", namespace, "all", fmt.Sprintf(
 			"{apiVersion: eventing.knative.dev/v1, kind: Trigger, metadata: {name: all}, spec: {broker: default, subscriber: {uri: %q}}}", uri))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver/standalone"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
+	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
 // externalEtcd is an etcd that requires client certificates, with two endpoints.
@@ -38,11 +39,11 @@ func startEtcd(t *testing.T) *externalEtcd {
 		t.Fatal(err)
 	}
 	address := func(scheme string) string {
-		port, err := harness.FreePort("127.0.0.1")
+		number, err := port.Stable()
 		if err != nil {
 			t.Fatal(err)
 		}
-		return fmt.Sprintf("%s://127.0.0.1:%d", scheme, port)
+		return fmt.Sprintf("%s://127.0.0.1:%d", scheme, number)
 	}
 	e := &externalEtcd{endpoints: []string{address("https"), address("https")}, certificates: certificates}
 	clients, peers := strings.Join(e.endpoints, ","), address("http")
@@ -114,11 +115,11 @@ func TestExternalEtcd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port, err := harness.FreePort(host.Address)
+	number, err := port.Stable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	flags := append(host.Flags(filepath.Join(host.Dir, "kubeconfig"), "", port),
+	flags := append(host.Flags(filepath.Join(host.Dir, "kubeconfig"), "", number),
 		"--etcd-servers="+strings.Join(e.endpoints, ","), "--etcd-prefix=/elsewhere",
 		"--etcd-cafile="+e.certificates.CA, "--etcd-certfile="+e.certificates.ClientCert, "--etcd-keyfile="+e.certificates.ClientKey,
 		"--encryption-provider-config="+encryptionConfig(t), "--etcd-compaction-interval=1s")
@@ -126,7 +127,7 @@ func TestExternalEtcd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	config.Host = "https://" + net.JoinHostPort(host.Address, strconv.Itoa(port))
+	config.Host = "https://" + net.JoinHostPort(host.Address, strconv.Itoa(number))
 	config.CertData, config.KeyData = host.Admin.Config.CertData, host.Admin.Config.KeyData
 	clients := clientsOf(t, config)
 	kind := harness.KindOf("Broker")

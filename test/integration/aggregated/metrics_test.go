@@ -15,6 +15,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
+	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
 // metricsReader returns the rules of the ClusterRole for Prometheus.
@@ -94,17 +95,17 @@ func TestGoaway(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port, err := harness.FreePort(host.Address)
+	number, err := port.Stable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	flags := append(host.Flags(filepath.Join(host.Dir, "kubeconfig"), t.TempDir(), port), "--goaway-chance=0.02")
+	flags := append(host.Flags(filepath.Join(host.Dir, "kubeconfig"), t.TempDir(), number), "--goaway-chance=0.02")
 	server, err := harness.StartProcess(nil, binary, flags...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	server.StopAfter(t)
-	client := clientsOf(t, directTo(t, port))
+	client := clientsOf(t, directTo(t, number))
 	request := harness.Request{Method: http.MethodGet, Path: "/livez"}
 	harness.Eventually(t, "the second server is ready", func() error {
 		response, err := client.Send(t.Context(), harness.Request{Method: http.MethodGet, Path: "/readyz"})

@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
+	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
 // refuses starts a second server as the user of config, with its own data: it must exit with an error that has all of want.
@@ -33,7 +34,7 @@ func refuses(t *testing.T, config *rest.Config, want ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	port, err := harness.FreePort(host.Address)
+	number, err := port.Stable()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,7 @@ func refuses(t *testing.T, config *rest.Config, want ...string) {
 	if err := harness.WriteKubeconfig(kubeconfig, config); err != nil {
 		t.Fatal(err)
 	}
-	process, err := harness.StartProcess(nil, binary, host.Flags(kubeconfig, t.TempDir(), port)...)
+	process, err := harness.StartProcess(nil, binary, host.Flags(kubeconfig, t.TempDir(), number)...)
 	if err != nil {
 		t.Fatal(err)
 	}

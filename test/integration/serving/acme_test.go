@@ -17,6 +17,7 @@ import (
 
 	servingv1beta1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1beta1"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
+	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
 // serial returns the serial number of the certificate that the gateway serves for the host of a URL.
@@ -42,7 +43,7 @@ func TestACME(t *testing.T) {
 	data, config := t.TempDir(), t.TempDir()
 	const enabled = "external-domain-tls: Enabled, certificate-class: acme.certificate.networking.knative.dev"
 	writeNetwork(t, config, enabled)
-	tlsPort, err := harness.FreePort("127.0.0.1")
+	tlsPort, err := port.Stable()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,6 +30,7 @@ import (
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	servingv1beta1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1beta1"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
+	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
 // long bounds every wait: cert-manager makes keys and issues certificates.
@@ -68,7 +69,7 @@ func install(t *testing.T) *fixture {
 		}
 	})
 	f := &fixture{}
-	if f.tlsPort, err = harness.FreePort(cluster.Address); err != nil {
+	if f.tlsPort, err = port.Stable(); err != nil {
 		t.Fatal(err)
 	}
 	f.Installation, err = harness.Install(cluster, t.TempDir(), "apiserver,controllers,gateway",

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
+	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
 var (
@@ -46,12 +47,12 @@ func run(m *testing.M) (code int) {
 	if err := defineKinds(ctx, cluster); err != nil {
 		return fail(err)
 	}
-	port, err := harness.FreePort(cluster.Address)
+	number, err := port.Stable()
 	if err != nil {
 		return fail(err)
 	}
-	brokerURL = "http://" + net.JoinHostPort(cluster.Address, strconv.Itoa(port))
-	host, err = harness.Install(cluster, dir+"/server", "apiserver,controllers,broker", "--broker-port="+strconv.Itoa(port))
+	brokerURL = "http://" + net.JoinHostPort(cluster.Address, strconv.Itoa(number))
+	host, err = harness.Install(cluster, dir+"/server", "apiserver,controllers,broker", "--broker-port="+strconv.Itoa(number))
 	if err != nil {
 		return fail(err)
 	}
