@@ -27,6 +27,10 @@ import (
 // patience bounds a step of the browser.
 const patience = 30 * time.Second
 
+// interrupted is on the page that Chromium shows instead of one whose connection it was opening when an address of the machine
+// changed, as when a Pod starts beside the test. The request was not sent.
+const interrupted = "ERR_NETWORK_CHANGED"
+
 // Browser is a tab of a real browser with the console.
 type Browser struct {
 	context.Context
@@ -89,7 +93,16 @@ func Open(t *testing.T, p *harness.Plugin) *Browser {
 		_, err := cdp.Call(ctx, target, network.Enable, network.EnableParams{})
 		return err
 	})
-	b.Do(t, "open the address", requests, chromedp.EmulateViewport(1280, 900), chromedp.Navigate(address.String()))
+	b.Do(t, "open the browser", requests, chromedp.EmulateViewport(1280, 900))
+	ctx, cancel := context.WithTimeout(b.Context, patience)
+	defer cancel()
+	err = chromedp.Do(ctx, chromedp.Navigate(address.String()))
+	if err == nil || strings.Contains(err.Error(), interrupted) {
+		err = loaded(ctx)
+	}
+	if err != nil {
+		t.Fatalf("open the address: %v\nthe page is:\n%s", err, b.Text())
+	}
 	return b
 }
 
@@ -119,11 +132,32 @@ func Get[T any](t *testing.T, b *Browser, action chromedp.Action[T]) T {
 func (b *Browser) Text() string {
 	ctx, cancel := context.WithTimeout(b.Context, 10*time.Second)
 	defer cancel()
-	text, err := chromedp.Run(ctx, chromedp.Text(chromedp.CSS("body")))
+	text, err := text(ctx)
 	if err != nil {
 		return err.Error()
 	}
 	return text
+}
+
+// text returns what the page shows. It reloads a page whose loading was interrupted.
+func text(ctx context.Context) (string, error) {
+	shown := chromedp.Text(chromedp.CSS("body"))
+	text, err := chromedp.Run(ctx, shown)
+	if err != nil || !strings.Contains(text, interrupted) {
+		return text, err
+	}
+	if err := chromedp.Do(ctx, chromedp.Reload()); err != nil {
+		return "", err
+	}
+	return chromedp.Run(ctx, shown)
+}
+
+// loaded waits until the page shows something, also if its loading was interrupted.
+func loaded(ctx context.Context) error {
+	return harness.Poll(ctx, func() error {
+		_, err := text(ctx)
+		return err
+	})
 }
 
 // Reads waits until the page shows texts.
@@ -159,6 +193,9 @@ func (b *Browser) Click(t *testing.T, path string) {
 	err := harness.Poll(ctx, func() error { return chromedp.Do(ctx, mark, chromedp.Click(path)) })
 	if err == nil {
 		err = chromedp.Do(ctx, chromedp.WaitReady(chromedp.CSS("body:not([data-left])")))
+	}
+	if err == nil {
+		err = loaded(ctx)
 	}
 	if err != nil {
 		t.Fatalf("click %s: %v\nthe page is:\n%s", path, err, b.Text())
