@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -26,6 +27,9 @@ type stage struct {
 	host string
 	// ingress is the address of the Broker, by the IP of its core Service.
 	ingress string
+	// read is how far received has read each log file, in bytes, and found is what it returned.
+	read  map[string]int64
+	found map[string]time.Time
 }
 
 // theStage is shared by all tests of the package.
@@ -134,23 +138,25 @@ func (s *stage) awaitReady(t *testing.T, kindName, name string, field ...string)
 }
 
 // received returns the time at which each event first reached a Pod, by its ID. It reads the kubelet's log files, which
-// outlive containers and need no API server.
+// outlive containers and need no API server, and only what they have got since the last call.
 func (s *stage) received() (map[string]time.Time, error) {
-	found := map[string]time.Time{}
+	if s.read == nil {
+		s.read, s.found = map[string]int64{}, map[string]time.Time{}
+	}
 	files, err := filepath.Glob(filepath.Join(filepath.Dir(node.Kubeconfig), "node", "logs", s.namespace+"_*", "*", "*.log"))
 	if err != nil {
 		return nil, err
 	}
 	for _, path := range files {
-		if err := readEvents(path, found); err != nil {
+		if err := s.readEvents(path); err != nil {
 			return nil, err
 		}
 	}
-	return found, nil
+	return s.found, nil
 }
 
-// readEvents adds the events in a log file. Its lines are "<time> <stream> <F or P> <text>".
-func readEvents(path string, found map[string]time.Time) error {
+// readEvents reads the events in a log file. Its lines are "<time> <stream> <F or P> <text>".
+func (s *stage) readEvents(path string) error {
 	file, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -159,9 +165,19 @@ func readEvents(path string, found map[string]time.Time) error {
 		return err
 	}
 	defer file.Close()
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
-		parts := strings.SplitN(lines.Text(), " ", 4)
+	if _, err := file.Seek(s.read[path], io.SeekStart); err != nil {
+		return err
+	}
+	for lines := bufio.NewReader(file); ; {
+		text, err := lines.ReadString('\n')
+		if errors.Is(err, io.EOF) { // the rest of the line follows
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		s.read[path] += int64(len(text))
+		parts := strings.SplitN(text, " ", 4)
 		if len(parts) < 4 {
 			continue
 		}
@@ -174,9 +190,8 @@ func readEvents(path string, found map[string]time.Time) error {
 		if err != nil || json.Unmarshal([]byte(parts[3]), &line) != nil || line.Received.ID == "" {
 			continue
 		}
-		if first, there := found[line.Received.ID]; !there || at.Before(first) {
-			found[line.Received.ID] = at
+		if first, there := s.found[line.Received.ID]; !there || at.Before(first) {
+			s.found[line.Received.ID] = at
 		}
 	}
-	return lines.Err()
 }
