@@ -35,10 +35,10 @@ var reserved struct {
 	locks []*os.File
 }
 
-// Stable returns a port that is free on all addresses of this machine, and stays free until a server listens on it. No other call returns it while this
-// process runs: packages that are tested at the same time get different ports. The kernel assigns other ports to clients: a client
-// that repeatedly connects to such a port while it is closed is eventually assigned that port itself, connects to itself, and
-// blocks the port.
+// Stable returns a port that is free on all addresses of this machine, and stays free until a server listens on it. No other call
+// returns it while this process runs: packages that are tested at the same time get different ports. The kernel assigns other ports to
+// clients: a client that repeatedly connects to such a port while it is closed is eventually assigned that port itself, connects to
+// itself, and blocks the port.
 func Stable() (int, error) {
 	content, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err != nil {
