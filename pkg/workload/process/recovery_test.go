@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	testport "github.com/knative-apiserver/knative-apiserver/test/port"
 )
 
 // TestKilledServer checks that no process remains after SIGKILL of the server: leaders of process groups exit with the
@@ -187,13 +189,8 @@ func TestPorts(t *testing.T) {
 		}
 	}
 	p := newPorts()
-	listener, err := net.Listen("tcp", net.JoinHostPort(loopback, strconv.Itoa(p.next)))
-	if err != nil {
-		t.Skipf("the first port is not free: %v", err)
-	}
-	defer listener.Close()
-	used := p.next
-	p.first, p.last = used, used+1
+	used := testport.Listen(t).Addr().(*net.TCPAddr).Port
+	p.next, p.first, p.last = used, used, used+1
 	port, err := p.allocate()
 	if err != nil || port != used+1 {
 		t.Errorf("allocate() = %d, %v, want the only one free, %d", port, err, used+1)
