@@ -156,10 +156,10 @@ func newServer(b *testing.B) *server {
 
 func (s *server) start(b *testing.B) {
 	b.Helper()
-	port := func(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
+	portOf := func(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
 	var err error
-	if s.Standalone, err = harness.StartStandalone(filepath.Join(s.dir, "data"), "--config-dir", s.dir, "--gateway-port", port(s.gateway),
-		"--broker-port", port(s.broker)); err != nil {
+	if s.Standalone, err = harness.StartStandalone(filepath.Join(s.dir, "data"), "--config-dir", s.dir, "--gateway-port", portOf(s.gateway),
+		"--broker-port", portOf(s.broker)); err != nil {
 		b.Fatal(err)
 	}
 	s.StopAfter(b)
