@@ -22,7 +22,8 @@ import (
 )
 
 const (
-	writeEvery, readEvery = 200 * time.Millisecond, 200 * time.Millisecond
+	// A created object causes several writes and is deleted at the end, so it costs many times as much as a read.
+	writeEvery, readEvery = time.Second, 200 * time.Millisecond
 	// loadLabel is on the objects of a load; its value identifies the load.
 	loadLabel = "operator-test"
 )
@@ -81,7 +82,8 @@ func startAPI(t *testing.T, s *stage, limit time.Duration, stop <-chan struct{},
 	})
 	running.Go(func() {
 		a.reads.run(t.Context(), stop, readEvery, func(ctx context.Context, _ int) error {
-			_, err := a.client.List(ctx, metav1.ListOptions{LabelSelector: a.selector})
+			// The objects become many.
+			_, err := a.client.List(ctx, metav1.ListOptions{LabelSelector: a.selector, Limit: 10})
 			return err
 		})
 	})

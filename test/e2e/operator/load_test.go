@@ -13,10 +13,11 @@ import (
 	"time"
 )
 
-// The rates are low enough for two processors besides everything else: they reveal gaps, not limits.
+// The rates are low enough for two processors besides everything else: they reveal gaps, not limits. An event is synced by three
+// replicas, on one disk here.
 const (
-	requestClients, requestEvery = 4, 40 * time.Millisecond
-	eventClients, eventEvery     = 2, 100 * time.Millisecond
+	requestClients, requestEvery = 4, 80 * time.Millisecond
+	eventClients, eventEvery     = 2, 250 * time.Millisecond
 )
 
 // load sends requests to the stage's Service, events to its Broker and, optionally, calls of the API.
