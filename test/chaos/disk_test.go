@@ -2,16 +2,21 @@ package chaos
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // disk is a separate filesystem, which can be full or slow.
 type disk struct{ dir string }
+
+// diskBytes is enough for an hour: the access log grows by 7 MiB a minute until it rotates, and etcd reserves space for its log.
+const diskBytes = 4 << 30
 
 // newDisk mounts a filesystem in a file until the test ends. Without the permission to mount it returns nil.
 func newDisk(t *testing.T) *disk {
@@ -21,7 +26,7 @@ func newDisk(t *testing.T) *disk {
 	}
 	dir := t.TempDir()
 	image, d := filepath.Join(dir, "image"), &disk{filepath.Join(dir, "disk")}
-	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, 1<<30), os.Mkdir(d.dir, 0o755)); err != nil {
+	if err := errors.Join(os.WriteFile(image, nil, 0o600), os.Truncate(image, diskBytes), os.Mkdir(d.dir, 0o755)); err != nil {
 		t.Fatal(err)
 	}
 	for _, args := range [][]string{{"mkfs.ext4", "-q", image}, {"mount", "-o", "loop", image, d.dir}} {
@@ -46,19 +51,22 @@ func (d *disk) fill(t *testing.T, duration time.Duration) {
 	}
 }
 
-// fill uses all space of the filesystem of a new file for some time.
+// fill reserves all space of the filesystem of a new file for some time.
 func fill(path string, duration time.Duration) error {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer file.Close()
 	end := time.After(duration)
-	for size := 4 << 20; size >= 1<<12; {
-		if _, err := file.Write(make([]byte, size)); errors.Is(err, syscall.ENOSPC) {
+	for offset, size := int64(0), int64(diskBytes); size >= 1<<12; {
+		switch err := unix.Fallocate(int(file.Fd()), 0, offset, size); {
+		case err == nil:
+			offset += size
+		case errors.Is(err, unix.ENOSPC):
 			size /= 2
-		} else if err != nil {
-			return errors.Join(err, os.Remove(path))
+		case !errors.Is(err, unix.EINTR):
+			return errors.Join(fmt.Errorf("reserve %d bytes: %w", size, err), os.Remove(path))
 		}
 	}
 	<-end
