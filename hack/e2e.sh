@@ -40,13 +40,13 @@ if (($# > 0)); then
 	go test -count=1 -p 1 -timeout 40m "$@"
 else
 	# The operator tests disrupt the whole installation, and uninstalling removes it.
-	go list ./test/e2e/... | grep -vE '/(operator|tenants|uninstall|variants)$' | xargs go test -count=1 -p 1 -timeout 40m
+	go list ./test/e2e/... | grep -vE '/(operator|uninstall|variants)$' | xargs go test -count=1 -p 1 -timeout 40m -skip '^TestFlood'
 	go test -count=1 -timeout 40m ./test/e2e/operator
 	CHAOS_DURATION=${CHAOS_DURATION:-1m} CHAOS_SEED=${CHAOS_SEED:-1} go test -v -count=1 -timeout 3h -run TestCluster ./test/chaos
 	# They only show here that they work.
 	go test -run '^$' -bench . -short -timeout 15m ./test/bench/cluster
 	[[ -z ${MEASURE_AFTER:-} ]] || flock "$MEASURE_AFTER" true
-	go test -count=1 -timeout 40m ./test/e2e/tenants
+	go test -count=1 -timeout 40m -run '^TestFlood' ./test/e2e/tenants
 fi
 [[ -z ${KEEP:-} ]] || exit 0
 E2E_UNINSTALL=1 go test -count=1 -timeout 15m ./test/e2e/uninstall
