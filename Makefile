@@ -83,7 +83,7 @@ generate: ## Regenerate the code that is generated from pkg/apis, and the Promet
 	hack/update-monitoring.sh
 
 .PHONY: verify
-verify: ## Check generated code and pages, module files, format, tracked files and go vet, changing nothing
+verify: ## Check generated code and pages, module files, format and tracked files, changing nothing
 	hack/verify-codegen.sh
 	hack/update-monitoring.sh --verify
 	hack/verify-go.sh
