@@ -26,6 +26,8 @@ type Dependencies struct {
 	Collect func(all ...metrics.StableCollector)
 	// Memory bounds the memory that requests hold. Nil means no bound.
 	Memory Memory
+	// Reads and Writes decide when calls of a namespace are served. Nil means at once.
+	Reads, Writes Calls
 	// DeadLetters serves the resource deadletters: this process has the dead letter store. Without it, the deletion of a namespace must not
 	// wait for one.
 	DeadLetters bool

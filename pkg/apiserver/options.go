@@ -152,7 +152,7 @@ const embeddedEtcd = "embedded"
 func (o CompletedOptions) RunServer(ctx context.Context, d Dependencies) error {
 	config := newConfig(o.scheme, o.codecs, d.Settings)
 	config.ClusterDomain = cmp.Or(d.ClusterDomain, defaultClusterDomain)
-	config.Memory = d.Memory
+	config.Memory, config.Reads, config.Writes = d.Memory, d.Reads, d.Writes
 	config.DeadLetters = d.DeadLetters
 	config.Controllers.UserNames = o.ControllersUsers
 	config.NoAPI = o.NoAPI

@@ -83,5 +83,6 @@ func unfinished(text []byte) int {
 // handlerChain adds handlers to the library's chain, between authorization and the resources.
 func (c *Config) handlerChain(handler http.Handler, config *genericapiserver.Config) http.Handler {
 	memory := memoryLimiter{memory: c.Memory, codecs: c.codecs, maxBody: config.MaxRequestBodyBytes, controllers: c.Controllers}
-	return genericapiserver.DefaultBuildHandlerChain(refuseMalformed(memory.limit(c.wrapEvents(serveCurrentOpenAPI(handler))), c.codecs), config)
+	calls := callLimiter{reads: c.Reads, writes: c.Writes, codecs: c.codecs, maxBody: config.MaxRequestBodyBytes, controllers: c.Controllers}
+	return genericapiserver.DefaultBuildHandlerChain(refuseMalformed(memory.limit(calls.limit(c.wrapEvents(serveCurrentOpenAPI(handler)))), c.codecs), config)
 }

@@ -36,6 +36,8 @@ type Config struct {
 	Generic *genericapiserver.RecommendedConfig
 	// Memory bounds the memory that requests hold. Nil means no bound.
 	Memory Memory
+	// Reads and Writes decide when calls of a namespace are served. Nil means at once.
+	Reads, Writes Calls
 	// DeadLetters serves the resource deadletters.
 	DeadLetters bool
 	// Controllers recognizes writes by controllers.

@@ -99,7 +99,7 @@ func (o *StandaloneOptions) RunServer(ctx context.Context, out io.Writer, d Depe
 
 	config := newConfig(options.scheme, options.codecs, d.Settings)
 	config.ClusterDomain = cmp.Or(d.ClusterDomain, defaultClusterDomain)
-	config.Memory = d.Memory
+	config.Memory, config.Reads, config.Writes = d.Memory, d.Reads, d.Writes
 	config.DeadLetters = d.DeadLetters
 	config.Core = true
 	config.Controllers.UserNames = o.ControllersUsers

@@ -237,6 +237,11 @@ func (a *aggregated) dependencies() apiserver.Dependencies {
 		Settings: a.settings, ClusterDomain: a.ClusterDomain, Collect: a.registry.CustomMustRegister, Memory: a.budget, Components: a,
 		DeadLetters: a.Eventing.storesDeadLetters(),
 	}
+	replicas := 1
+	if a.members != nil {
+		replicas = a.members.Replicas
+	}
+	d.Reads, d.Writes = newCalls(a.registry.MustRegister, replicas)
 	if a.Certificates != nil && a.Certificates.Serving {
 		d.ServingCertificate = a.certificates.ServingCertificate()
 	}

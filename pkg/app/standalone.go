@@ -139,6 +139,7 @@ func (s *standalone) foundation() lifecycle.Stage {
 // dependencies returns what the API server uses.
 func (s *standalone) dependencies() apiserver.Dependencies {
 	d := apiserver.Dependencies{ClusterDomain: s.ClusterDomain, Collect: s.registry.CustomMustRegister, Memory: s.budget, Components: s}
+	d.Reads, d.Writes = newCalls(s.registry.MustRegister, 1)
 	if !s.onlyAPI() {
 		d.Settings, d.DeadLetters = s.settings, s.Eventing.storesDeadLetters()
 	}

@@ -1,6 +1,7 @@
 package flow
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -16,12 +17,16 @@ type QueueOptions struct {
 	// Concurrency bounds the requests in flight, PerTenant the requests in flight of one tenant. If PerTenant is smaller, other
 	// tenants start at once, or when the next request ends.
 	Concurrency, PerTenant int
+	// PerSharing bounds the requests in flight of one tenant while several share; 0 means PerTenant.
+	PerSharing int
 	// MaxWaiting bounds the waiting requests of one tenant; 0 disables the limit.
 	MaxWaiting int
 	// Scarce reports whether processors are scarce, which enables the control law. The law allows each tenant at least
 	// MinPerTenant requests in flight. Nil disables it.
 	Scarce       func() bool
 	MinPerTenant int
+	// ActiveFor is the time for which a tenant shares after its last request; 0 means ActiveFor.
+	ActiveFor time.Duration
 }
 
 // Queue is a semaphore with fair queueing by cost (start-time fair queueing): the next request to start belongs to the waiting tenant
@@ -90,7 +95,7 @@ func (q *Queue) Observe(tenant string, cost Cost) {
 func (q *Queue) adjustLocked(now time.Time) {
 	var sum Cost
 	for tenant, a := range q.active {
-		if now.Sub(a.last) > ActiveFor {
+		if now.Sub(a.last) > cmp.Or(q.options.ActiveFor, ActiveFor) {
 			delete(q.active, tenant)
 			continue
 		}
@@ -152,11 +157,29 @@ func (q *Queue) Release(tenant string) {
 	q.releaseLocked(tenant)
 }
 
+// Presses reports whether requests of a tenant wait while a tenant shares none of whose requests wait.
+func (q *Queue) Presses(tenant string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting[tenant]) == 0 {
+		return false
+	}
+	for other := range q.active {
+		if len(q.waiting[other]) == 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // mayStartLocked reports whether another request of a tenant may start.
 func (q *Queue) mayStartLocked(tenant string) bool {
 	window := q.options.PerTenant
 	if a := q.active[tenant]; a != nil {
 		window = a.window
+	}
+	if limit := q.options.PerSharing; limit > 0 && len(q.active) > 1 {
+		window = min(window, limit)
 	}
 	return q.free > 0 && q.inFlight[tenant] < window
 }
