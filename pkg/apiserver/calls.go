@@ -19,8 +19,8 @@ import (
 
 // Calls decides when a call of a namespace is served, so that calls of other namespaces do not wait for it.
 type Calls interface {
-	// Start waits until a call of a namespace may be served, whose body has a number of bytes. The caller must call end afterwards. The
-	// error of Start is the reason to refuse the call: too many calls of the namespace wait, or ctx ended.
+	// Start waits until a call of a namespace may be served, whose body has a number of bytes. The caller must call end once afterwards. The
+	// error is the error of ctx.
 	Start(ctx context.Context, namespace string, bytes int64) (end func(), err error)
 }
 

@@ -19,8 +19,6 @@ const (
 	// pressedShare is the share of the time for which a namespace whose calls wait is served, as a divisor: one third. It uses the same
 	// processors as a quiet namespace; half of the time doubles the latter's 95th percentile (TestFloodOfCalls).
 	pressedShare = 3
-	// maxWaitingCalls bounds the calls of one namespace that wait in a replica.
-	maxWaitingCalls = 512
 )
 
 // calls decides when the calls of the API are served. While calls of several namespaces arrive, each namespace has one at a time for
@@ -49,9 +47,8 @@ func limitedCalls(waited metrics.ObserverMetric, replicas int) *calls {
 	processors := goruntime.GOMAXPROCS(0)
 	perNamespace := 2 * processors
 	return &calls{replicas: replicas, waited: waited, queue: flow.NewQueue(flow.QueueOptions{
-		// A namespace that pauses counts, too.
-		Concurrency: perNamespace * replicas, PerTenant: perNamespace, PerSharing: max(1, processors/2), MaxWaiting: maxWaitingCalls,
-		ActiveFor: callsShareFor,
+		// A namespace that pauses counts, too. Priority and fairness bounds the calls that wait.
+		Concurrency: perNamespace * replicas, PerTenant: perNamespace, PerSharing: max(1, processors/2), ActiveFor: callsShareFor,
 	})}
 }
 
