@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"testing"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -122,6 +123,21 @@ func (i *Installation) Start() error {
 		return fmt.Errorf("wait until the server is available: %w\n%s", err, tail(i.Server.Log(), 30))
 	}
 	return nil
+}
+
+// StartAfter restarts the server when a test has failed that stops it: it may be stopped, so that all later tests would fail, each after
+// its patience.
+func (i *Installation) StartAfter(t testing.TB) {
+	t.Helper()
+	t.Cleanup(func() {
+		if !t.Failed() {
+			return
+		}
+		i.Server.Kill()
+		if err := i.Start(); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // keepBinary copies the server under test, so that a build during the tests does not change a restarted server.

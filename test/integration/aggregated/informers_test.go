@@ -85,6 +85,7 @@ func stored(t *testing.T, ns string) map[string]string {
 // afterwards, no event is missed and none is invented (P20).
 // It covers conventions Concurrency-3.
 func TestInformers(t *testing.T) {
+	host.StartAfter(t)
 	ns := host.Namespace(t, "informers", nil)
 	kind := harness.KindOf("Trigger")
 	for i := range 5 {

@@ -64,6 +64,7 @@ func TestNamespaceDeletion(t *testing.T) {
 // TestNamespaceDeletionWhileDown deletes a namespace while the server is down: the host reports the reason for the delay, and
 // continues once the server is up (P1).
 func TestNamespaceDeletionWhileDown(t *testing.T) {
+	host.StartAfter(t)
 	ns := host.Namespace(t, "down", nil)
 	fill(t, ns, 16)
 	host.Server.Kill()

@@ -27,6 +27,7 @@ const restoreRounds = 3
 // that still exist. All of them stay, with their dependents on the host, and their UIDs do not change afterwards. The same
 // snapshot is restored twice, so that the second restore meets the objects of the first.
 func TestRestore(t *testing.T) {
+	host.StartAfter(t)
 	binary, err := harness.Binary()
 	if err != nil {
 		t.Fatal(err)

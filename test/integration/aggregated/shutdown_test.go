@@ -26,6 +26,7 @@ const shutdownDelay = 8 * time.Second
 // TestShutdown sends SIGTERM to the server under load: it reports not ready first, serves for the delay, finishes requests in
 // flight, closes watches, and keeps its registration (P3).
 func TestShutdown(t *testing.T) {
+	host.StartAfter(t)
 	ns := host.Namespace(t, "shutdown", nil)
 	anonymous := clientsOf(t, direct(t))
 	arrived, finished := make(chan struct{}), make(chan struct{})
@@ -53,6 +54,12 @@ func TestShutdown(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer watch.Stop()
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		for range watch.ResultChan() {
+		}
+	}()
 	l := startLoad(t, ns)
 	l.more(t, 20)
 	// The webhook may take webhookTimeout.
@@ -108,13 +115,11 @@ func TestShutdown(t *testing.T) {
 	wantCode(t, <-inFlight, http.StatusCreated)
 	harness.Eventually(t, "the server closes the watch", func() error {
 		select {
-		case _, open := <-watch.ResultChan():
-			if !open {
-				return nil
-			}
+		case <-closed:
+			return nil
 		default:
+			return errors.New("it is open")
 		}
-		return errors.New("it is open")
 	})
 	if code, err := host.Server.ExitCode(); err != nil || code != 0 {
 		t.Errorf("exit code %d, %v", code, err)
