@@ -75,7 +75,7 @@ func EventuallyWithin(t testing.TB, limit time.Duration, what string, probe func
 }
 
 // Poll calls probe until it succeeds or ctx ends, and then returns probe's last error, and the one before it if the end of ctx interrupted the last.
-// The pause between two calls is a tenth of the time that has passed, between 20 and 500 ms: dozens of tests wait side by side, and each call
+// The pause between two calls is a tenth of the time that has passed, between 20 and 100 ms: dozens of tests wait side by side, and each call
 // uses the processors that they wait for.
 func Poll(ctx context.Context, probe func() error) error {
 	began := time.Now()
@@ -92,7 +92,7 @@ func Poll(ctx context.Context, probe func() error) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("%w; last attempt: %w", ctx.Err(), err)
-		case <-time.After(min(max(time.Since(began)/10, 20*time.Millisecond), 500*time.Millisecond)):
+		case <-time.After(min(max(time.Since(began)/10, 20*time.Millisecond), 100*time.Millisecond)):
 		}
 	}
 }
