@@ -9,9 +9,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
@@ -23,9 +21,6 @@ type Calls interface {
 	// error is the error of ctx.
 	Start(ctx context.Context, namespace string, bytes int64) (end func(), err error)
 }
-
-// callsRetrySeconds is the value of Retry-After.
-const callsRetrySeconds = 1
 
 // callLimiter limits the calls of each namespace that are served at a time. Priority and fairness limits all calls only, so that one
 // namespace can take every seat. Reads and writes have separate limits: a webhook that is called during a write may
@@ -55,14 +50,9 @@ func (l *callLimiter) limit(handler http.Handler) http.Handler {
 			handler.ServeHTTP(w, r)
 			return
 		}
-		namespace := info.Namespace
-		if namespace == "" {
-			namespace = allNamespaces
-		}
-		end, err := calls.Start(r.Context(), namespace, l.receive(r))
+		end, err := calls.Start(r.Context(), account(info), l.receive(r))
 		if err != nil {
-			refused := apierrors.NewTooManyRequests("the namespace has more than its share of calls", callsRetrySeconds)
-			responsewriters.ErrorNegotiated(refused, l.codecs, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, r)
+			refuse(w, r, l.codecs, info, apierrors.NewTooManyRequests("the namespace has more than its share of calls", retrySeconds))
 			return
 		}
 		defer end()

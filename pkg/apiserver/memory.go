@@ -6,8 +6,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/identity"
@@ -35,8 +33,8 @@ const (
 	madeListBytes = 16 << 20
 	// allNamespaces is the account of requests without a namespace.
 	allNamespaces = "*"
-	// memoryRetrySeconds is the value of Retry-After.
-	memoryRetrySeconds = 1
+	// retrySeconds is the value of Retry-After of a call that is refused because of its namespace's other calls.
+	retrySeconds = 1
 )
 
 // memoryLimiter answers a request 429 if its namespace holds too much memory. The controllers are exempt: no user can act in their
@@ -60,13 +58,9 @@ func (l *memoryLimiter) limit(handler http.Handler) http.Handler {
 			handler.ServeHTTP(w, r)
 			return
 		}
-		namespace, bytes := info.Namespace, l.bytes(r, info)
-		if namespace == "" {
-			namespace = allNamespaces
-		}
+		namespace, bytes := account(info), l.bytes(r, info)
 		if !l.memory.Reserve(namespace, bytes) {
-			err := apierrors.NewTooManyRequests("the requests of the namespace hold too much memory", memoryRetrySeconds)
-			responsewriters.ErrorNegotiated(err, l.codecs, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, r)
+			refuse(w, r, l.codecs, info, apierrors.NewTooManyRequests("the requests of the namespace hold too much memory", retrySeconds))
 			return
 		}
 		defer l.memory.Release(namespace, bytes)

@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
@@ -22,8 +23,7 @@ func refuseMalformed(handler http.Handler, codecs runtime.NegotiatedSerializer) 
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if info, ok := request.RequestInfoFrom(r.Context()); ok && info.IsResourceRequest && info.Namespace != "" {
 			if faults := content.IsPathSegmentName(info.Namespace); len(faults) > 0 {
-				err := apierrors.NewBadRequest(fmt.Sprintf("the namespace in the path is invalid: %s", strings.Join(faults, ", ")))
-				responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, r)
+				refuse(w, r, codecs, info, apierrors.NewBadRequest(fmt.Sprintf("the namespace in the path is invalid: %s", strings.Join(faults, ", "))))
 				return
 			}
 		}
@@ -33,6 +33,14 @@ func refuseMalformed(handler http.Handler, codecs runtime.NegotiatedSerializer) 
 		handler.ServeHTTP(w, r)
 	})
 }
+
+// refuse answers a request with an error, in a media type that its client accepts.
+func refuse(w http.ResponseWriter, r *http.Request, codecs runtime.NegotiatedSerializer, info *request.RequestInfo, err error) {
+	responsewriters.ErrorNegotiated(err, codecs, schema.GroupVersion{Group: info.APIGroup, Version: info.APIVersion}, w, r)
+}
+
+// account returns the namespace that a request counts for.
+func account(info *request.RequestInfo) string { return cmp.Or(info.Namespace, allNamespaces) }
 
 // toService reports whether the body of a request is for a Service.
 func toService(r *http.Request) bool {

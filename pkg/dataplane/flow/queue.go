@@ -157,7 +157,7 @@ func (q *Queue) Release(tenant string) {
 	q.releaseLocked(tenant)
 }
 
-// Presses reports whether requests of a tenant wait while a tenant shares none of whose requests wait.
+// Presses reports whether requests of a tenant wait, while requests of another tenant that shares do not.
 func (q *Queue) Presses(tenant string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
