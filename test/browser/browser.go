@@ -24,9 +24,6 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
-// patience bounds a step of the browser.
-const patience = 30 * time.Second
-
 // interrupted is on the page that Chromium shows instead of one whose connection it was opening when an address of the machine
 // changed, as when a Pod starts beside the test. The request was not sent.
 const interrupted = "ERR_NETWORK_CHANGED"
@@ -68,7 +65,7 @@ func Open(t *testing.T, p *harness.Plugin) *Browser {
 		return nil
 	})
 	options := append(slices.Clone(chromedp.DefaultExecAllocatorOptions[:]),
-		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(patience))
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.UserDataDir(t.TempDir()), chromedp.WSURLReadTimeout(harness.Patience))
 	allocated, end := chromedp.NewExecAllocator(t.Context(), options...)
 	t.Cleanup(end)
 	tab, closeTab := chromedp.NewContext(allocated)
@@ -94,7 +91,7 @@ func Open(t *testing.T, p *harness.Plugin) *Browser {
 		return err
 	})
 	b.Do(t, "open the browser", requests, chromedp.EmulateViewport(1280, 900))
-	ctx, cancel := context.WithTimeout(b.Context, patience)
+	ctx, cancel := context.WithTimeout(b.Context, harness.Patience)
 	defer cancel()
 	err = chromedp.Do(ctx, chromedp.Navigate(address.String()))
 	if err == nil || strings.Contains(err.Error(), interrupted) {
@@ -109,7 +106,7 @@ func Open(t *testing.T, p *harness.Plugin) *Browser {
 // Do does what a person does. Elements are waited for.
 func (b *Browser) Do(t *testing.T, what string, actions ...chromedp.Action[chromedp.Void]) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(b.Context, patience)
+	ctx, cancel := context.WithTimeout(b.Context, harness.Patience)
 	defer cancel()
 	if err := chromedp.Do(ctx, actions...); err != nil {
 		t.Fatalf("%s: %v\nthe page is:\n%s", what, err, b.Text())
@@ -119,7 +116,7 @@ func (b *Browser) Do(t *testing.T, what string, actions ...chromedp.Action[chrom
 // Get returns what an action finds.
 func Get[T any](t *testing.T, b *Browser, action chromedp.Action[T]) T {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(b.Context, patience)
+	ctx, cancel := context.WithTimeout(b.Context, harness.Patience)
 	defer cancel()
 	found, err := chromedp.Run(ctx, action)
 	if err != nil {
@@ -184,7 +181,7 @@ func (b *Browser) Follow(t *testing.T, text string) {
 // may still find the old page. It looks for the element again if an update of the page replaces it before the click.
 func (b *Browser) Click(t *testing.T, path string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(b.Context, patience)
+	ctx, cancel := context.WithTimeout(b.Context, harness.Patience)
 	defer cancel()
 	mark := chromedp.Func(func(ctx context.Context, target *chromedp.Target) error {
 		_, err := chromedp.Evaluate[bool](`document.body.dataset.left = 'yes', true`)(ctx, target)

@@ -105,7 +105,7 @@ func (c *Clients) Do(t testing.TB, r Request) *Response {
 
 // Send is like Do, but can be called outside the test's goroutine. It fails if the answer takes longer than a minute, the limit of kube-apiserver.
 func (c *Clients) Send(ctx context.Context, r Request) (*Response, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	var body []byte
 	switch b := r.Body.(type) {

@@ -116,7 +116,7 @@ func (i *Installation) Start() error {
 	if i.Server, err = StartProcess(nil, i.binary, i.args...); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	if err := Poll(ctx, func() error { return i.available(ctx) }); err != nil {
 		i.Server.Kill()
@@ -126,7 +126,7 @@ func (i *Installation) Start() error {
 }
 
 // StartAfter restarts the server when a test has failed that stops it: it may be stopped, so that all later tests would fail, each after
-// its patience.
+// its Patience.
 func (i *Installation) StartAfter(t testing.TB) {
 	t.Helper()
 	t.Cleanup(func() {

@@ -80,7 +80,7 @@ func (k *Kubectl) flags() []string {
 
 func (k *Kubectl) run(t testing.TB, input string, args []string) KubectlResult {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*Patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, k.path, args...)
 	cmd.Env = k.env

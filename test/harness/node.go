@@ -56,7 +56,7 @@ func OpenNode() (*Node, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
 	defer cancel()
 	return n, n.FindGateway(ctx)
 }

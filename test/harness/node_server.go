@@ -113,7 +113,7 @@ func isReady(pod *corev1.Pod) bool {
 
 // Unready describes the replicas that are not ready: the checks that fail, and the end of the log.
 func (n *Node) Unready(ctx context.Context) string {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	pods, err := n.ServerPods(ctx)
 	if err != nil {

@@ -109,7 +109,7 @@ func (s *Space) Ready(t testing.TB, names ...string) {
 // all of details, for the object's current generation. It returns the object.
 func (s *Space) Says(t testing.TB, name, condition, want string, details ...string) *unstructured.Unstructured {
 	t.Helper()
-	return s.SaysWithin(t, patience, name, condition, want, details...)
+	return s.SaysWithin(t, Patience, name, condition, want, details...)
 }
 
 // SaysWithin is like Says with a longer timeout.
@@ -194,7 +194,7 @@ func (s *Space) Log(ctx context.Context, pod string) (string, error) {
 // Client returns a client whose requests a Pod of the sample application relays, which also resolves the names.
 func (s *Space) Client(t testing.TB, pod string) *http.Client {
 	t.Helper()
-	return &http.Client{Timeout: patience, Transport: fromPod("http://" + s.Pod(t, pod).Status.PodIP + ":8080/relay")}
+	return &http.Client{Timeout: Patience, Transport: fromPod("http://" + s.Pod(t, pod).Status.PodIP + ":8080/relay")}
 }
 
 // fromPod is the URL at which a sample application relays requests.

@@ -22,9 +22,9 @@ import (
 	"time"
 )
 
-// patience bounds every wait, also for a server that takes its stop timeout for each of several stages: long enough for a slow machine, since a
+// Patience bounds every wait, also for a server that takes its stop timeout for each of several stages: long enough for a slow machine, since a
 // passing test never waits so long.
-const patience = 3 * time.Minute
+const Patience = 3 * time.Minute
 
 // Root returns the repository's root directory.
 func Root() (string, error) {
@@ -61,7 +61,7 @@ func Binary() (string, error) {
 // Eventually calls probe until it succeeds, and fails the test with its last error otherwise.
 func Eventually(t testing.TB, what string, probe func() error) {
 	t.Helper()
-	EventuallyWithin(t, patience, what, func(context.Context) error { return probe() })
+	EventuallyWithin(t, Patience, what, func(context.Context) error { return probe() })
 }
 
 // EventuallyWithin calls probe until it succeeds, and fails the test with its last error after a limit, when the context of probe ends.
@@ -121,7 +121,7 @@ func StartProcess(env []string, path string, args ...string) (*Process, error) {
 	}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = p, p
-	p.cmd.WaitDelay = patience // for programs that it started and that keep its output open
+	p.cmd.WaitDelay = Patience // for programs that it started and that keep its output open
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	go func() {
 		// The kernel sends Pdeathsig when the thread that started the program exits, so lock this one.
@@ -211,15 +211,15 @@ func (p *Process) ExitCode() (int, error) {
 	select {
 	case <-p.exited:
 		return p.cmd.ProcessState.ExitCode(), nil
-	case <-time.After(patience):
-		return 0, fmt.Errorf("%s is still running after %s", p.name, patience)
+	case <-time.After(Patience):
+		return 0, fmt.Errorf("%s is still running after %s", p.name, Patience)
 	}
 }
 
 // WaitForOutput waits until the output of the program matches pattern, and returns the submatches. It fails
 // if the program exits first.
 func (p *Process) WaitForOutput(pattern *regexp.Regexp) ([]string, error) {
-	timeout := time.After(patience)
+	timeout := time.After(Patience)
 	for {
 		log, changed := p.snapshot()
 		if match := pattern.FindStringSubmatch(log); match != nil {
@@ -233,7 +233,7 @@ func (p *Process) WaitForOutput(pattern *regexp.Regexp) ([]string, error) {
 			}
 			return nil, fmt.Errorf("%s exited (%v) before it printed %q; its output:\n%s", p.name, p.cmd.ProcessState, pattern, p.Log())
 		case <-timeout:
-			return nil, fmt.Errorf("%s did not print %q within %s; its output:\n%s", p.name, pattern, patience, p.Log())
+			return nil, fmt.Errorf("%s did not print %q within %s; its output:\n%s", p.name, pattern, Patience, p.Log())
 		}
 	}
 }
@@ -245,15 +245,15 @@ func (p *Process) Stop() error {
 	select {
 	case <-p.exited:
 		return nil
-	case <-time.After(patience):
+	case <-time.After(Patience):
 		// The goroutine dump shows where it hangs.
 		_ = p.cmd.Process.Signal(syscall.SIGQUIT)
 		select {
 		case <-p.exited:
-		case <-time.After(patience):
+		case <-time.After(Patience):
 			p.Kill()
 		}
-		return fmt.Errorf("%s did not exit within %s of SIGTERM", p.name, patience)
+		return fmt.Errorf("%s did not exit within %s of SIGTERM", p.name, Patience)
 	}
 }
 

@@ -58,7 +58,7 @@ func (s *Sink) Start(t testing.TB) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.server = &http.Server{Handler: s, ReadHeaderTimeout: patience}
+	s.server = &http.Server{Handler: s, ReadHeaderTimeout: Patience}
 	go func(server *http.Server) { _ = server.Serve(listener) }(s.server) // ends with http.ErrServerClosed
 }
 
