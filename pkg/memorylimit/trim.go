@@ -18,6 +18,9 @@ const (
 	// A trim is worthwhile if the runtime holds spareBytes more than the live heap and a quarter.
 	spareBytes = 16 << 20
 	spareShare = 4
+	// afterLoad is the number of trims after load: memory in use at the first one, such as events to be delivered again, may be free at the
+	// second. Without it the live heap would be unknown, as a calm process collects nothing for two minutes.
+	afterLoad = 2
 )
 
 // usage is the memory of the Go runtime in bytes.
@@ -45,7 +48,7 @@ func free() {
 func trim(ctx context.Context, c clock.WithTicker, read func() usage, free func()) {
 	ticker := c.NewTicker(trimEvery)
 	defer ticker.Stop()
-	t := trimmer{allocated: read().allocated, busy: true}
+	t := trimmer{allocated: read().allocated, left: afterLoad}
 	for {
 		select {
 		case <-ctx.Done():
@@ -63,8 +66,8 @@ func trim(ctx context.Context, c clock.WithTicker, read func() usage, free func(
 type trimmer struct {
 	// allocated is the total of all allocations at the latest sample.
 	allocated uint64
-	// busy is true if there was load since the latest trim. The live heap of the latest garbage collection may be from that time.
-	busy    bool
+	// left is the number of trims that the latest load requires. The live heap of the latest garbage collection may be from that time.
+	left    int
 	trimmed time.Time
 }
 
@@ -73,12 +76,12 @@ func (t *trimmer) due(u usage, now time.Time) bool {
 	calm := u.allocated-t.allocated <= calmBytes
 	t.allocated = u.allocated
 	if !calm {
-		t.busy = true
+		t.left = afterLoad
 	}
-	if !calm || now.Sub(t.trimmed) < trimPause || !t.busy && u.held <= u.live+u.live/spareShare+spareBytes {
+	if !calm || now.Sub(t.trimmed) < trimPause || t.left == 0 && u.held <= u.live+u.live/spareShare+spareBytes {
 		return false
 	}
-	t.busy, t.trimmed = false, now
+	t.left, t.trimmed = max(t.left-1, 0), now
 	return true
 }
 
