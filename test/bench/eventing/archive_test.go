@@ -9,36 +9,27 @@ import (
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	"github.com/knative-apiserver/knative-apiserver/test/bench/figures"
 )
 
 // BenchmarkArchive measures events per second of a Broker that archives them (archive-retention in its ConfigMap), and of one that does not. No event
 // may be missing in the archive.
 func BenchmarkArchive(b *testing.B) {
-	once(b, func() {
+	figures.Once(b, func() {
 		plain, archiving := start(b), start(b)
 		toPlain, toArchiving := plain.broker(b, 1, 1), archiving.archivingBroker(b)
-		var withouts, withs, ratios, withoutCosts, withCosts []float64
+		var withouts, withs, withoutCosts, withCosts []float64
 		// Twice as many rounds as others: the limit of the ratio is within what the speed of a shared machine changes from one measurement to the next.
-		for round := range 2*rounds + 1 {
-			var without, with flow
-			if round%2 == 0 {
-				without, with = flowOf(b, plain, toPlain, 1), flowOf(b, archiving, toArchiving, 1)
-			} else {
-				with, without = flowOf(b, archiving, toArchiving, 1), flowOf(b, plain, toPlain, 1)
-			}
-			withouts, withs = append(withouts, without.events(1)), append(withs, with.events(1))
-			ratios = append(ratios, 100*with.events(1)/without.events(1))
-			withoutCosts, withCosts = append(withoutCosts, microseconds(without.cost)), append(withCosts, microseconds(with.cost))
-		}
+		figures.Alternate(2*rounds+1, flows(b, plain, toPlain, &withouts, &withoutCosts), flows(b, archiving, toArchiving, &withs, &withCosts))
 		accepted, archived := archiving.metric(b, "knative_eventing_events_accepted_total"), archiving.metric(b, "knative_eventing_archived_total")
 		if archived == 0 || archived < accepted || archiving.metric(b, "knative_eventing_archive_missed_total") > 0 {
 			b.Errorf("%.0f events were accepted, %.0f archived", accepted, archived)
 		}
-		b.ReportMetric(median(withouts), "plain-events/s")
-		b.ReportMetric(median(withs), "archived-events/s")
-		b.ReportMetric(median(ratios), "archived-%-of-plain")
-		b.ReportMetric(median(withoutCosts), "plain-server-cpu-µs/event")
-		b.ReportMetric(median(withCosts), "archived-server-cpu-µs/event")
+		b.ReportMetric(figures.Median(withouts), "plain-events/s")
+		b.ReportMetric(figures.Median(withs), "archived-events/s")
+		b.ReportMetric(figures.Percent(withs, withouts), "archived-%-of-plain")
+		b.ReportMetric(figures.Median(withoutCosts), "plain-server-cpu-µs/event")
+		b.ReportMetric(figures.Median(withCosts), "archived-server-cpu-µs/event")
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/knative-apiserver/knative-apiserver/test/bench/figures"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
@@ -35,7 +36,7 @@ func BenchmarkInstalled(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer subscribers.Kill()
-	once(b, func() {
+	figures.Once(b, func() {
 		ingress, err := node.Host.CoreV1().Services(harness.SystemNamespace).Get(b.Context(), "broker-ingress", metav1.GetOptions{})
 		if err != nil {
 			b.Fatal(err)
@@ -49,11 +50,11 @@ func BenchmarkInstalled(b *testing.B) {
 		for range rounds {
 			directs = append(directs, direct(b))
 			f := flowOf(b, installation{node}, address, 1)
-			events, costs = append(events, f.events(1)), append(costs, microseconds(f.cost))
+			events, costs = append(events, f.events(1)), append(costs, figures.Microseconds(f.cost))
 		}
-		b.ReportMetric(median(directs), "direct-events/s")
-		b.ReportMetric(median(events), "events/s")
-		b.ReportMetric(100*median(events)/median(directs), "broker-%-of-direct")
-		b.ReportMetric(median(costs), "replicas-cpu-µs/event")
+		b.ReportMetric(figures.Median(directs), "direct-events/s")
+		b.ReportMetric(figures.Median(events), "events/s")
+		b.ReportMetric(100*figures.Median(events)/figures.Median(directs), "broker-%-of-direct")
+		b.ReportMetric(figures.Median(costs), "replicas-cpu-µs/event")
 	})
 }

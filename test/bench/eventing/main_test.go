@@ -17,7 +17,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -117,22 +116,5 @@ func (s *server) profile(b *testing.B, variable, path string) (wait func()) {
 	}
 }
 
-func median[T int64 | float64 | time.Duration](values []T) T {
-	values = slices.Sorted(slices.Values(values))
-	return values[len(values)/2]
-}
-
-func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
 // seconds returns d in whole seconds, for wrk and profiles.
 func seconds(d time.Duration) string { return strconv.FormatInt(int64(d/time.Second), 10) }
-
-// once runs a benchmark that reports its own measurement.
-func once(b *testing.B, measure func()) {
-	b.Helper()
-	for range b.N {
-		measure()
-	}
-	b.ReportMetric(0, "ns/op")
-}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	"github.com/knative-apiserver/knative-apiserver/test/bench/figures"
 )
 
 const (
@@ -19,7 +20,7 @@ const (
 
 // BenchmarkIdleMemory measures the memory of a server with many idle Brokers and Triggers, and the time until all are ready.
 func BenchmarkIdleMemory(b *testing.B) {
-	once(b, func() {
+	figures.Once(b, func() {
 		s := start(b)
 		none := settledMemory(b, s.PID())
 		brokers := make([]*eventingv1.Broker, idleBrokers)

@@ -11,6 +11,7 @@ import (
 
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	eventingv1alpha1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1alpha1"
+	"github.com/knative-apiserver/knative-apiserver/test/bench/figures"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
@@ -29,7 +30,7 @@ var token = strings.Repeat("x", 1000)
 
 // BenchmarkSenders measures events per second with a token of each sender, an EventPolicy and its filter, and without verification of senders.
 func BenchmarkSenders(b *testing.B) {
-	once(b, func() {
+	figures.Once(b, func() {
 		dir := b.TempDir()
 		tokens := filepath.Join(dir, "tokens.csv")
 		for path, content := range map[string]string{tokens: token + ",jane,1\n", filepath.Join(dir, "config", "features.yaml"): features} {
@@ -47,18 +48,13 @@ func BenchmarkSenders(b *testing.B) {
 		if without := send(b, toVerified, subscribers.begin(b), warmUp).wait(b); without.accepted > 0 {
 			b.Fatalf("%d events without token were accepted", without.accepted)
 		}
-		var opens, verifieds, ratios, openCosts, costs []float64
-		for range rounds {
-			without, with := flowOf(b, open, toOpen, 1), flowOf(b, verified, toVerified, 1, authorization)
-			opens, verifieds = append(opens, without.events(1)), append(verifieds, with.events(1))
-			ratios = append(ratios, 100*with.events(1)/without.events(1))
-			openCosts, costs = append(openCosts, microseconds(without.cost)), append(costs, microseconds(with.cost))
-		}
-		b.ReportMetric(median(opens), "open-events/s")
-		b.ReportMetric(median(verifieds), "verified-events/s")
-		b.ReportMetric(median(ratios), "verified-%-of-open")
-		b.ReportMetric(median(openCosts), "open-server-cpu-µs/event")
-		b.ReportMetric(median(costs), "verified-server-cpu-µs/event")
+		var opens, verifieds, openCosts, costs []float64
+		figures.Alternate(rounds, flows(b, open, toOpen, &opens, &openCosts), flows(b, verified, toVerified, &verifieds, &costs, authorization))
+		b.ReportMetric(figures.Median(opens), "open-events/s")
+		b.ReportMetric(figures.Median(verifieds), "verified-events/s")
+		b.ReportMetric(figures.Percent(verifieds, opens), "verified-%-of-open")
+		b.ReportMetric(figures.Median(openCosts), "open-server-cpu-µs/event")
+		b.ReportMetric(figures.Median(costs), "verified-server-cpu-µs/event")
 	})
 }
 

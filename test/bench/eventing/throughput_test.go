@@ -6,6 +6,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/test/bench/figures"
 )
 
 // flow is the throughput of a broker in events per second.
@@ -51,6 +53,15 @@ func flowOf(b *testing.B, s subject, address string, matching int, fields ...str
 		delivered:  float64(to-from) / toTime.Sub(fromTime).Seconds(),
 		duplicates: 100 * float64(received.duplicates()) / float64(received.total()),
 		cost:       (s.CPUTime(b) - busy) / time.Duration(sent.accepted),
+	}
+}
+
+// flows returns a measurement of the flow of events to one Trigger, which adds the rate in events/s and the server's CPU time for an event in µs.
+func flows(b *testing.B, s *server, url string, rates, costs *[]float64, headers ...string) func() {
+	b.Helper()
+	return func() {
+		f := flowOf(b, s, url, 1, headers...)
+		*rates, *costs = append(*rates, f.events(1)), append(*costs, figures.Microseconds(f.cost))
 	}
 }
 
@@ -101,7 +112,7 @@ func syncs(b *testing.B, dir string) float64 {
 // BenchmarkOneTrigger measures durable events per second through a Broker with one matching Trigger, and the latency of events
 // at half that rate.
 func BenchmarkOneTrigger(b *testing.B) {
-	once(b, func() {
+	figures.Once(b, func() {
 		s := start(b)
 		address := s.broker(b, 1, 1)
 		disk := b.TempDir()
@@ -116,34 +127,34 @@ func BenchmarkOneTrigger(b *testing.B) {
 			f := flowOf(b, s, address, 1)
 			profiled()
 			events, accepted, delivered = append(events, f.events(1)), append(accepted, f.accepted), append(delivered, f.delivered)
-			duplicates, costs = append(duplicates, f.duplicates), append(costs, microseconds(f.cost))
+			duplicates, costs = append(duplicates, f.duplicates), append(costs, figures.Microseconds(f.cost))
 		}
-		rate := median(events)
-		b.ReportMetric(median(directs), "direct-events/s")
-		b.ReportMetric(median(disks), "fdatasync/s")
-		b.ReportMetric(median(accepted), "accepted/s")
-		b.ReportMetric(median(delivered), "delivered/s")
-		b.ReportMetric(median(duplicates), "duplicates-%")
-		b.ReportMetric(median(costs), "server-cpu-µs/event")
-		b.ReportMetric(100*rate/median(directs), "broker-%-of-direct")
-		b.ReportMetric(rate/median(disks), "events/fdatasync")
+		rate := figures.Median(events)
+		b.ReportMetric(figures.Median(directs), "direct-events/s")
+		b.ReportMetric(figures.Median(disks), "fdatasync/s")
+		b.ReportMetric(figures.Median(accepted), "accepted/s")
+		b.ReportMetric(figures.Median(delivered), "delivered/s")
+		b.ReportMetric(figures.Median(duplicates), "duplicates-%")
+		b.ReportMetric(figures.Median(costs), "server-cpu-µs/event")
+		b.ReportMetric(100*rate/figures.Median(directs), "broker-%-of-direct")
+		b.ReportMetric(rate/figures.Median(disks), "events/fdatasync")
 
 		straight := latenciesAt(b, subscribers.at(0), rate/2)
 		through := latenciesAt(b, address, rate/2)
-		b.ReportMetric(milliseconds(straight.toSubscriber.P50), "direct-p50-ms")
-		b.ReportMetric(milliseconds(straight.toSubscriber.P99), "direct-p99-ms")
-		b.ReportMetric(milliseconds(through.toAnswer.P50), "broker-answer-p50-ms")
-		b.ReportMetric(milliseconds(through.toAnswer.P99), "broker-answer-p99-ms")
-		b.ReportMetric(milliseconds(through.toSubscriber.P50), "broker-p50-ms")
-		b.ReportMetric(milliseconds(through.toSubscriber.P99), "broker-p99-ms")
+		b.ReportMetric(figures.Milliseconds(straight.toSubscriber.P50), "direct-p50-ms")
+		b.ReportMetric(figures.Milliseconds(straight.toSubscriber.P99), "direct-p99-ms")
+		b.ReportMetric(figures.Milliseconds(through.toAnswer.P50), "broker-answer-p50-ms")
+		b.ReportMetric(figures.Milliseconds(through.toAnswer.P99), "broker-answer-p99-ms")
+		b.ReportMetric(figures.Milliseconds(through.toSubscriber.P50), "broker-p50-ms")
+		b.ReportMetric(figures.Milliseconds(through.toSubscriber.P99), "broker-p99-ms")
 		// Including events whose connection was blocked by a late response.
-		b.ReportMetric(milliseconds(through.sinceDue.P99), "broker-since-due-p99-ms")
+		b.ReportMetric(figures.Milliseconds(through.sinceDue.P99), "broker-since-due-p99-ms")
 	})
 }
 
 // BenchmarkTenTriggers measures deliveries per second with ten matching triggers and with one.
 func BenchmarkTenTriggers(b *testing.B) {
-	once(b, func() {
+	figures.Once(b, func() {
 		const many = 10
 		one, ten := start(b), start(b)
 		toOne, toTen := one.broker(b, 1, 1), ten.broker(b, many, many)
@@ -152,15 +163,15 @@ func BenchmarkTenTriggers(b *testing.B) {
 			ones = append(ones, flowOf(b, one, toOne, 1).events(1))
 			tens = append(tens, many*flowOf(b, ten, toTen, many).events(many))
 		}
-		b.ReportMetric(median(ones), "one-deliveries/s")
-		b.ReportMetric(median(tens), "ten-deliveries/s")
-		b.ReportMetric(median(tens)/median(ones), "ten/one")
+		b.ReportMetric(figures.Median(ones), "one-deliveries/s")
+		b.ReportMetric(figures.Median(tens), "ten-deliveries/s")
+		b.ReportMetric(figures.Median(tens)/figures.Median(ones), "ten/one")
 	})
 }
 
 // BenchmarkThousandTriggers measures events per second with a thousand Triggers, of which one matches.
 func BenchmarkThousandTriggers(b *testing.B) {
-	once(b, func() {
+	figures.Once(b, func() {
 		one, thousand := start(b), start(b)
 		toOne, toThousand := one.broker(b, 1, 1), thousand.broker(b, 1000, 1)
 		var ones, thousands []float64
@@ -168,8 +179,8 @@ func BenchmarkThousandTriggers(b *testing.B) {
 			ones = append(ones, flowOf(b, one, toOne, 1).events(1))
 			thousands = append(thousands, flowOf(b, thousand, toThousand, 1).events(1))
 		}
-		b.ReportMetric(median(ones), "one-events/s")
-		b.ReportMetric(median(thousands), "thousand-events/s")
-		b.ReportMetric(100*median(thousands)/median(ones), "thousand-%-of-one")
+		b.ReportMetric(figures.Median(ones), "one-events/s")
+		b.ReportMetric(figures.Median(thousands), "thousand-events/s")
+		b.ReportMetric(100*figures.Median(thousands)/figures.Median(ones), "thousand-%-of-one")
 	})
 }

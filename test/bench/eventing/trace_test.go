@@ -6,38 +6,27 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/knative-apiserver/knative-apiserver/test/bench/figures"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
 // BenchmarkTrace measures events per second with records of what happened to each event and a dead letter store, as by default, and without both
 // (--trace-retention, --dead-letter-retention). No record may be dropped.
 func BenchmarkTrace(b *testing.B) {
-	once(b, func() {
+	figures.Once(b, func() {
 		untraced, traced := start(b, "--trace-retention=0", "--dead-letter-retention=0"), start(b)
 		toUntraced, toTraced := untraced.broker(b, 1, 1), traced.broker(b, 1, 1)
-		var withouts, withs, ratios, withoutCosts, withCosts []float64
-		// Two runs of the same server differ more than these servers do, so the rounds are many and begin with either.
-		for round := range 3 * rounds {
-			var without, with flow
-			if round%2 == 0 {
-				without = flowOf(b, untraced, toUntraced, 1)
-			}
-			with = flowOf(b, traced, toTraced, 1)
-			if round%2 == 1 {
-				without = flowOf(b, untraced, toUntraced, 1)
-			}
-			withouts, withs = append(withouts, without.events(1)), append(withs, with.events(1))
-			ratios = append(ratios, 100*with.events(1)/without.events(1))
-			withoutCosts, withCosts = append(withoutCosts, microseconds(without.cost)), append(withCosts, microseconds(with.cost))
-		}
+		var withouts, withs, withoutCosts, withCosts []float64
+		// Two runs of the same server differ more than these servers do, so the rounds are many.
+		figures.Alternate(3*rounds, flows(b, untraced, toUntraced, &withouts, &withoutCosts), flows(b, traced, toTraced, &withs, &withCosts))
 		if recorded, dropped := traced.metric(b, "knative_eventing_trace_records_total"), traced.metric(b, "knative_eventing_trace_dropped_total"); recorded == 0 || dropped > 0 {
 			b.Errorf("%.0f records were written, %.0f dropped", recorded, dropped)
 		}
-		b.ReportMetric(median(withouts), "untraced-events/s")
-		b.ReportMetric(median(withs), "traced-events/s")
-		b.ReportMetric(median(ratios), "traced-%-of-untraced")
-		b.ReportMetric(median(withoutCosts), "untraced-server-cpu-µs/event")
-		b.ReportMetric(median(withCosts), "traced-server-cpu-µs/event")
+		b.ReportMetric(figures.Median(withouts), "untraced-events/s")
+		b.ReportMetric(figures.Median(withs), "traced-events/s")
+		b.ReportMetric(figures.Percent(withs, withouts), "traced-%-of-untraced")
+		b.ReportMetric(figures.Median(withoutCosts), "untraced-server-cpu-µs/event")
+		b.ReportMetric(figures.Median(withCosts), "traced-server-cpu-µs/event")
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/test/bench/figures"
 )
 
 // token is a token of the size of a ServiceAccount's.
@@ -22,7 +23,7 @@ const callerRounds = 9
 // BenchmarkCallers measures at a steady rate how much a cached decision adds to the median latency of a request: to a restricted and to an
 // open Service, with the same token. BenchmarkCachedDecision in pkg/dataplane/serving/gateway measures the decision alone.
 func BenchmarkCallers(b *testing.B) {
-	once(b, func() {
+	figures.Once(b, func() {
 		restricted := service(b, "restricted", 1)
 		restricted.Annotations[servingv1.InvocationAnnotationKey] = servingv1.InvocationRBAC
 		closed, open := deploy(b, restricted), deploy(b, service(b, "open", 1))
@@ -36,8 +37,8 @@ func BenchmarkCallers(b *testing.B) {
 			with := p50(paced(b, gateway(b), closed, fields))
 			opens, added = append(opens, without), append(added, with-without)
 		}
-		b.ReportMetric(microseconds(median(opens)), "open-p50-µs")
-		b.ReportMetric(microseconds(median(added)), "restricted-added-p50-µs")
+		b.ReportMetric(figures.Microseconds(figures.Median(opens)), "open-p50-µs")
+		b.ReportMetric(figures.Microseconds(figures.Median(added)), "restricted-added-p50-µs")
 	})
 }
 

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/knative-apiserver/knative-apiserver/test/bench/figures"
 )
 
 const (
@@ -52,7 +54,7 @@ func BenchmarkH2C(b *testing.B) {
 	if _, err := exec.LookPath("h2load"); err != nil {
 		b.Skip("h2load is not installed: apt-get install nghttp2-client")
 	}
-	once(b, func() {
+	figures.Once(b, func() {
 		s := service(b, "h2c", 1)
 		container := &s.Spec.Template.Spec.Containers[0]
 		container.Ports = []corev1.ContainerPort{{Name: "h2c", ContainerPort: 8080}}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/certs"
+	"github.com/knative-apiserver/knative-apiserver/test/bench/figures"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
@@ -33,7 +34,7 @@ const (
 
 // each returns the CPU time of an operation in microseconds. rate is the number of operations per second.
 func each(cpu time.Duration, rate float64, duration time.Duration) float64 {
-	return microseconds(cpu) / (rate * duration.Seconds())
+	return figures.Microseconds(cpu) / (rate * duration.Seconds())
 }
 
 // deploySecure deploys a Service with HTTPS and returns the URL of its status.
@@ -47,36 +48,33 @@ func deploySecure(b *testing.B, name string) *url.URL {
 // BenchmarkHTTPS measures requests per second over 64 keep-alive connections by HTTPS and without TLS, to one application. The load generator
 // encrypts on the same cores; the CPU times show the part of the server.
 func BenchmarkHTTPS(b *testing.B) {
-	once(b, func() {
+	figures.Once(b, func() {
 		secure := deploySecure(b, "https")
-		var https, plain, ratios, httpsCosts, plainCosts, httpsClients, plainClients []float64
-		measure := func(address string, rates, costs, clients *[]float64) (rate float64) {
+		var https, plain, httpsCosts, plainCosts, httpsClients, plainClients []float64
+		measure := func(address string, rates, costs, clients *[]float64) {
 			before := server.CPUTime(b)
 			l := runWrk(b, address, secure.Hostname(), 64, httpsTime)
 			*rates = append(*rates, l.rate)
 			*costs = append(*costs, each(server.CPUTime(b)-before, l.rate, httpsTime))
 			*clients = append(*clients, each(l.cpu, l.rate, httpsTime))
-			return l.rate
 		}
-		for range httpsRounds {
-			with := measure(secure.String(), &https, &httpsCosts, &httpsClients)
-			without := measure(gateway(b), &plain, &plainCosts, &plainClients)
-			ratios = append(ratios, 100*with/without)
-		}
-		b.ReportMetric(median(https), "https-req/s")
-		b.ReportMetric(median(plain), "plain-req/s")
-		b.ReportMetric(median(ratios), "https-%-of-plain")
-		b.ReportMetric(median(httpsCosts), "https-server-cpu-µs/req")
-		b.ReportMetric(median(plainCosts), "plain-server-cpu-µs/req")
-		b.ReportMetric(median(httpsClients), "https-client-cpu-µs/req")
-		b.ReportMetric(median(plainClients), "plain-client-cpu-µs/req")
+		figures.Alternate(httpsRounds,
+			func() { measure(secure.String(), &https, &httpsCosts, &httpsClients) },
+			func() { measure(gateway(b), &plain, &plainCosts, &plainClients) })
+		b.ReportMetric(figures.Median(https), "https-req/s")
+		b.ReportMetric(figures.Median(plain), "plain-req/s")
+		b.ReportMetric(figures.Percent(https, plain), "https-%-of-plain")
+		b.ReportMetric(figures.Median(httpsCosts), "https-server-cpu-µs/req")
+		b.ReportMetric(figures.Median(plainCosts), "plain-server-cpu-µs/req")
+		b.ReportMetric(figures.Median(httpsClients), "https-client-cpu-µs/req")
+		b.ReportMetric(figures.Median(plainClients), "plain-client-cpu-µs/req")
 	})
 }
 
 // BenchmarkHandshakes measures full TLS handshakes per second with the gateway and with a server of crypto/tls alone, in another process and
 // with a certificate of the same kind. On a machine with other load, the handshakes per CPU time of the server vary less than the ones per second.
 func BenchmarkHandshakes(b *testing.B) {
-	once(b, func() {
+	figures.Once(b, func() {
 		secure := deploySecure(b, "handshakes")
 		process, err := harness.StartProcess([]string{bareTLSVariable + "=" + secure.Hostname()}, os.Args[0])
 		if err != nil {
@@ -87,24 +85,21 @@ func BenchmarkHandshakes(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		measure := func(server *harness.Process, address string, rates, costs *[]float64) (rate float64) {
+		measure := func(server *harness.Process, address string, rates, costs *[]float64) {
 			before := server.CPUTime(b)
-			rate = handshakes(b, address, secure.Hostname())
+			rate := handshakes(b, address, secure.Hostname())
 			*rates, *costs = append(*rates, rate), append(*costs, each(server.CPUTime(b)-before, rate, handshakeTime))
-			return rate
 		}
-		var ours, bare, ratios, costs, bareCosts []float64
-		for range handshakeRounds {
-			through := measure(server.Process, net.JoinHostPort("127.0.0.1", secure.Port()), &ours, &costs)
-			straight := measure(process, match[1], &bare, &bareCosts)
-			ratios = append(ratios, 100*through/straight)
-		}
-		b.ReportMetric(median(ours), "gateway-handshakes/s")
-		b.ReportMetric(median(bare), "bare-handshakes/s")
-		b.ReportMetric(median(ratios), "gateway-%-of-bare")
-		b.ReportMetric(100*median(bareCosts)/median(costs), "gateway-%-of-bare-per-cpu")
-		b.ReportMetric(median(costs), "gateway-server-cpu-µs/handshake")
-		b.ReportMetric(median(bareCosts), "bare-server-cpu-µs/handshake")
+		var ours, bare, costs, bareCosts []float64
+		figures.Alternate(handshakeRounds,
+			func() { measure(server.Process, net.JoinHostPort("127.0.0.1", secure.Port()), &ours, &costs) },
+			func() { measure(process, match[1], &bare, &bareCosts) })
+		b.ReportMetric(figures.Median(ours), "gateway-handshakes/s")
+		b.ReportMetric(figures.Median(bare), "bare-handshakes/s")
+		b.ReportMetric(figures.Percent(ours, bare), "gateway-%-of-bare")
+		b.ReportMetric(100*figures.Median(bareCosts)/figures.Median(costs), "gateway-%-of-bare-per-cpu")
+		b.ReportMetric(figures.Median(costs), "gateway-server-cpu-µs/handshake")
+		b.ReportMetric(figures.Median(bareCosts), "bare-server-cpu-µs/handshake")
 	})
 }
 

@@ -6,13 +6,14 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/knative-apiserver/knative-apiserver/test/bench/figures"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
 // BenchmarkInstalled measures requests per second to a Pod on a cluster: through the gateway of the installation, and directly.
 func BenchmarkInstalled(b *testing.B) {
 	node := harness.NodeFor(b)
-	once(b, func() {
+	figures.Once(b, func() {
 		image, err := node.AppImage()
 		if err != nil {
 			b.Fatal(err)

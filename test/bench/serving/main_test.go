@@ -16,7 +16,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -206,21 +205,4 @@ func bareProxy(b *testing.B, application string) string {
 	})
 	b.Cleanup(proxy.Close)
 	return proxy.URL
-}
-
-func median[T int64 | float64 | time.Duration](values []T) T {
-	values = slices.Sorted(slices.Values(values))
-	return values[len(values)/2]
-}
-
-func microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-
-// once runs a benchmark that reports its own measurement.
-func once(b *testing.B, measure func()) {
-	b.Helper()
-	for range b.N {
-		measure()
-	}
-	b.ReportMetric(0, "ns/op")
 }

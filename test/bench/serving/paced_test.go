@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/test/bench/figures"
 )
 
 const (
@@ -25,7 +27,7 @@ const (
 
 // BenchmarkPacedLatency measures the 99th percentile of latency at a steady rate.
 func BenchmarkPacedLatency(b *testing.B) {
-	once(b, func() {
+	figures.Once(b, func() {
 		host := deploy(b, service(b, "paced", 1))
 		direct, stop := startApp(b)
 		defer stop()
@@ -37,8 +39,8 @@ func BenchmarkPacedLatency(b *testing.B) {
 			directs = append(directs, without)
 			added = append(added, with-without)
 		}
-		b.ReportMetric(milliseconds(median(directs)), "direct-p99-ms")
-		b.ReportMetric(milliseconds(median(added)), "gateway-added-p99-ms")
+		b.ReportMetric(figures.Milliseconds(figures.Median(directs)), "direct-p99-ms")
+		b.ReportMetric(figures.Milliseconds(figures.Median(added)), "gateway-added-p99-ms")
 	})
 }
 

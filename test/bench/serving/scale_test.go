@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/test/bench/figures"
 )
 
 // coldStarts is the number of Services that are activated, one after the other.
@@ -18,7 +19,7 @@ const coldStarts = 40
 // BenchmarkColdStart measures the first request to a Service at zero, compared with the time of the application from exec to
 // its first response.
 func BenchmarkColdStart(b *testing.B) {
-	once(b, func() {
+	figures.Once(b, func() {
 		hosts := make([]string, coldStarts)
 		for i := range hosts {
 			hosts[i] = deploy(b, service(b, fmt.Sprintf("cold-%d", i), 0))
@@ -46,8 +47,8 @@ func BenchmarkColdStart(b *testing.B) {
 				b.Fatalf("the answer of %s is %s", host, response.Status)
 			}
 		}
-		b.ReportMetric(milliseconds(median(own)), "own-start-ms")
-		b.ReportMetric(milliseconds(median(cold)-median(own)), "added-ms")
+		b.ReportMetric(figures.Milliseconds(figures.Median(own)), "own-start-ms")
+		b.ReportMetric(figures.Milliseconds(figures.Median(cold)-figures.Median(own)), "added-ms")
 	})
 }
 
@@ -57,7 +58,7 @@ const many = 1000
 // BenchmarkManyServices measures the time until a thousand Services, created at once, are all ready, and the memory of the
 // server then.
 func BenchmarkManyServices(b *testing.B) {
-	once(b, func() {
+	figures.Once(b, func() {
 		services := clients.Knative.ServingV1().Services(namespace)
 		watch, err := services.Watch(b.Context(), metav1.ListOptions{LabelSelector: "bench=many"})
 		if err != nil {

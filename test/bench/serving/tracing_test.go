@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/knative-apiserver/knative-apiserver/test/bench/figures"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 	"github.com/knative-apiserver/knative-apiserver/test/otlptest"
 )
@@ -19,27 +20,26 @@ const tracingRounds = 9
 // BenchmarkTracing measures requests per second over 64 keep-alive connections while 1 % of them are traced, and without export of traces, by one
 // server whose settings change between the rounds. The collector is on the same cores.
 func BenchmarkTracing(b *testing.B) {
-	once(b, func() {
+	figures.Once(b, func() {
 		collector, host := otlptest.Start(b), deploy(b, service(b, "traced", 1))
-		var traced, plain, ratios, tracedCosts, plainCosts []float64
-		measure := func(rates, costs *[]float64) (rate float64) {
+		var traced, plain, tracedCosts, plainCosts []float64
+		measure := func(rates, costs *[]float64) {
 			before := server.CPUTime(b)
 			l := runWrk(b, gateway(b), host, 64, httpsTime)
 			*rates, *costs = append(*rates, l.rate), append(*costs, each(server.CPUTime(b)-before, l.rate, httpsTime))
-			return l.rate
 		}
-		for range tracingRounds {
+		figures.Alternate(tracingRounds, func() {
 			export(b, host, "00", "tracing-protocol: grpc", "tracing-endpoint: "+collector.GRPC, `tracing-sampling-rate: "0.01"`)
-			with := measure(&traced, &tracedCosts)
+			measure(&traced, &tracedCosts)
+		}, func() {
 			export(b, host, "01", "tracing-protocol: none")
-			without := measure(&plain, &plainCosts)
-			ratios = append(ratios, 100*with/without)
-		}
-		b.ReportMetric(median(traced), "traced-req/s")
-		b.ReportMetric(median(plain), "plain-req/s")
-		b.ReportMetric(median(ratios), "traced-%-of-plain")
-		b.ReportMetric(median(tracedCosts), "traced-server-cpu-µs/req")
-		b.ReportMetric(median(plainCosts), "plain-server-cpu-µs/req")
+			measure(&plain, &plainCosts)
+		})
+		b.ReportMetric(figures.Median(traced), "traced-req/s")
+		b.ReportMetric(figures.Median(plain), "plain-req/s")
+		b.ReportMetric(figures.Percent(traced, plain), "traced-%-of-plain")
+		b.ReportMetric(figures.Median(tracedCosts), "traced-server-cpu-µs/req")
+		b.ReportMetric(figures.Median(plainCosts), "plain-server-cpu-µs/req")
 		b.ReportMetric(float64(len(collector.Spans(""))), "spans")
 	})
 }

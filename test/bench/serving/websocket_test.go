@@ -11,6 +11,8 @@ import (
 
 	"github.com/gorilla/websocket"
 	"golang.org/x/sync/errgroup"
+
+	"github.com/knative-apiserver/knative-apiserver/test/bench/figures"
 )
 
 // runWebSockets sends messages over 64 WebSockets to an address, for a host, each when the echo of the last has arrived.
@@ -56,7 +58,7 @@ func runWebSockets(b *testing.B, address, host string) load {
 
 // BenchmarkWebSocket measures echoed messages per second over 64 WebSockets.
 func BenchmarkWebSocket(b *testing.B) {
-	once(b, func() {
+	figures.Once(b, func() {
 		host := deploy(b, service(b, "websocket", 1))
 		direct, stop := startApp(b)
 		defer stop()

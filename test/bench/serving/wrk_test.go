@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/knative-apiserver/knative-apiserver/test/bench/figures"
 )
 
 // rounds is the number of alternating rounds: other load on the machine affects all subjects. With -short it is fewer.
@@ -130,12 +132,12 @@ func medianOf[T int64 | float64 | time.Duration](loads []load, of func(load) T) 
 	for i, l := range loads {
 		values[i] = of(l)
 	}
-	return median(values)
+	return figures.Median(values)
 }
 
 // BenchmarkThroughput measures requests per second over 64 keep-alive connections.
 func BenchmarkThroughput(b *testing.B) {
-	once(b, func() {
+	figures.Once(b, func() {
 		c := compare(b, "throughput", 64)
 		c.reportRates(b, "req/s")
 	})
@@ -143,14 +145,14 @@ func BenchmarkThroughput(b *testing.B) {
 
 // BenchmarkLatency measures the latency that the gateway and others add to one connection.
 func BenchmarkLatency(b *testing.B) {
-	once(b, func() {
+	figures.Once(b, func() {
 		c := compare(b, "latency", 1)
 		p50 := func(l load) time.Duration { return l.p50 }
 		direct := medianOf(c.loads["direct"], p50)
-		b.ReportMetric(microseconds(direct), "direct-p50-µs")
+		b.ReportMetric(figures.Microseconds(direct), "direct-p50-µs")
 		for name, loads := range c.loads {
 			if name != "direct" {
-				b.ReportMetric(microseconds(medianOf(loads, p50)-direct), name+"-added-p50-µs")
+				b.ReportMetric(figures.Microseconds(medianOf(loads, p50)-direct), name+"-added-p50-µs")
 			}
 		}
 	})
