@@ -4,12 +4,9 @@ package eventing
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -28,35 +25,10 @@ var shared *server
 
 func TestMain(m *testing.M) {
 	harness.DetectMutations()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	dir, err := os.MkdirTemp("", "eventing-test-")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(dir)
-	standalone, err := harness.StartStandalone(filepath.Join(dir, "data"))
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		err = errors.Join(err, standalone.Stop())
-		if code != 0 {
-			log := standalone.Log()
-			fmt.Fprintf(os.Stderr, "the end of the shared server's output:\n%s\n", log[max(0, len(log)-8192):])
-		}
-	}()
-	if shared, err = newServer(standalone); err != nil {
-		return 0, err
-	}
-	return m.Run(), nil
+	harness.Main(m, func(dir string) (*harness.Standalone, error) { return harness.StartStandalone(dir) }, func(s *harness.Standalone) (err error) {
+		shared, err = newServer(s)
+		return err
+	})
 }
 
 // server is a running server and its administrator's clients.

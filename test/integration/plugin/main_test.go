@@ -3,10 +3,8 @@ package plugin
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -28,37 +26,11 @@ import (
 var shared *server
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	dir, err := os.MkdirTemp("", "plugin-test-")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(dir)
-	standalone, err := harness.StartStandalone(filepath.Join(dir, "data"))
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		err = errors.Join(err, standalone.Stop())
-		if code != 0 {
-			log := standalone.Log()
-			fmt.Fprintf(os.Stderr, "the end of the server's output:\n%s\n", log[max(0, len(log)-8192):])
-		}
-	}()
-	clients, err := harness.ClientsOf(standalone.Kubeconfig)
-	if err != nil {
-		return 0, err
-	}
-	shared = &server{standalone, clients}
-	return m.Run(), nil
+	harness.Main(m, func(dir string) (*harness.Standalone, error) { return harness.StartStandalone(dir) }, func(s *harness.Standalone) error {
+		clients, err := harness.ClientsOf(s.Kubeconfig)
+		shared = &server{s, clients}
+		return err
+	})
 }
 
 // server is the server with an administrator's clients.

@@ -30,12 +30,16 @@ var shared *server
 
 func TestMain(m *testing.M) {
 	harness.DetectMutations()
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	harness.Main(m, func(dir string) (*harness.Standalone, error) {
+		config := filepath.Join(dir, "config")
+		if err := errors.Join(os.Mkdir(config, 0o755), os.WriteFile(filepath.Join(config, "settings.yaml"), []byte(sharedConfig), 0o600)); err != nil {
+			return nil, err
+		}
+		return harness.StartStandalone(filepath.Join(dir, "data"), "--config-dir", config)
+	}, func(s *harness.Standalone) (err error) {
+		shared, err = newServer(s)
+		return err
+	})
 }
 
 // sharedConfig are the ConfigMaps of the shared server: the minimum intervals, so that Revisions scale to zero during tests.
@@ -54,33 +58,6 @@ metadata:
 data:
   tag-header-based-routing: enabled
 `
-
-func run(m *testing.M) (code int, err error) {
-	dir, err := os.MkdirTemp("", "serving-test-")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(dir)
-	config := filepath.Join(dir, "config")
-	if err := errors.Join(os.Mkdir(config, 0o755), os.WriteFile(filepath.Join(config, "settings.yaml"), []byte(sharedConfig), 0o600)); err != nil {
-		return 0, err
-	}
-	standalone, err := harness.StartStandalone(filepath.Join(dir, "data"), "--config-dir", config)
-	if err != nil {
-		return 0, err
-	}
-	defer func() {
-		err = errors.Join(err, standalone.Stop())
-		if code != 0 {
-			log := standalone.Log()
-			fmt.Fprintf(os.Stderr, "the end of the shared server's output:\n%s\n", log[max(0, len(log)-8192):])
-		}
-	}()
-	if shared, err = newServer(standalone); err != nil {
-		return 0, err
-	}
-	return m.Run(), nil
-}
 
 // server is a running server with an administrator's clients.
 type server struct {

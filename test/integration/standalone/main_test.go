@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -39,40 +38,19 @@ var (
 const controllersUser = "test-controllers"
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	dir, err := os.MkdirTemp("", "standalone-test-")
-	if err != nil {
-		return 0, err
-	}
-	defer os.RemoveAll(dir)
-	if err := asControllers(dir, makeControllersObjects); err != nil {
-		return 0, fmt.Errorf("storing objects that only controllers may create: %w", err)
-	}
-	if server, err = harness.StartAPI(dir, "--controllers-user="+controllersUser); err != nil {
-		return 0, err
-	}
-	defer func() {
-		err = errors.Join(err, server.Stop())
-		if code != 0 {
-			log := server.Log()
-			fmt.Fprintf(os.Stderr, "the end of the shared server's output:\n%s\n", log[max(0, len(log)-8192):])
+	harness.Main(m, func(dir string) (*harness.Standalone, error) {
+		if err := asControllers(dir, makeControllersObjects); err != nil {
+			return nil, fmt.Errorf("storing objects that only controllers may create: %w", err)
 		}
-	}()
-	if admin, err = harness.ClientsOf(server.Kubeconfig); err != nil {
-		return 0, err
-	}
-	if controllers, err = admin.Impersonating(controllersUser, "system:masters"); err != nil {
-		return 0, err
-	}
-	return m.Run(), nil
+		return harness.StartAPI(dir, "--controllers-user="+controllersUser)
+	}, func(s *harness.Standalone) (err error) {
+		server = s
+		if admin, err = harness.ClientsOf(s.Kubeconfig); err != nil {
+			return err
+		}
+		controllers, err = admin.Impersonating(controllersUser, "system:masters")
+		return err
+	})
 }
 
 // asControllers runs a server on dir inside this process with the controllers' identity, which no client of the built server
