@@ -11,14 +11,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
-
-// patience is the timeout of a wait. A passing test never waits that long.
-const patience = 3 * time.Minute
 
 // shared is the server of all tests that do not start their own; each test uses its own namespace.
 var shared *server
@@ -100,14 +96,14 @@ func namespace() string { return fmt.Sprintf("test-%d", namespaces.Add(1)) }
 // bounded returns a context for a wait.
 func bounded(t testing.TB) context.Context {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), harness.Patience)
 	t.Cleanup(cancel)
 	return ctx
 }
 
 // sender posts events.
 var sender = &http.Client{
-	Timeout:   patience,
+	Timeout:   harness.Patience,
 	Transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true},
 }
 

@@ -311,7 +311,7 @@ func TestManyDeadLetters(t *testing.T) {
 	repaired.Store(true)
 	began = time.Now()
 	run := s.redrive(t, ns, "bill", "{}")
-	got.Await(t, count, patience)
+	got.Await(t, count, harness.Patience)
 	most = max(most, s.ResidentMemory(t))
 	if done := s.awaitRun(t, run, eventingv1alpha1.EventRunSucceeded); *done.Status.Total != int64(count) || done.Status.Queued != int64(count) {
 		t.Errorf("status %+v", done.Status)

@@ -232,14 +232,14 @@ func TestReplayOfMany(t *testing.T) {
 	run := s.replay(t, ns, "orders", `{"trigger": "all"}`)
 	most := 0
 	for i := range kills {
-		got.Await(t, count*(i+1)/(kills+1), patience)
+		got.Await(t, count*(i+1)/(kills+1), harness.Patience)
 		most = max(most, s.ResidentMemory(t))
 		s.Kill()
 		if err := s.restart(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got.Await(t, count, patience)
+	got.Await(t, count, harness.Patience)
 	most = max(most, s.ResidentMemory(t))
 	if done := s.awaitRun(t, run, eventingv1alpha1.EventRunSucceeded); done.Status.Queued != int64(count) {
 		t.Errorf("status %+v", done.Status)

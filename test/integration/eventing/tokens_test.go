@@ -261,7 +261,7 @@ func (s *server) call(t *testing.T, host, path, token string, http2 bool) (code 
 		t.Fatal(err)
 	}
 	request.Header.Set("Authorization", "Bearer "+token)
-	response, err := (&http.Client{Transport: transport, Timeout: patience}).Do(request)
+	response, err := (&http.Client{Transport: transport, Timeout: harness.Patience}).Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -200,7 +200,7 @@ func TestServiceProxy(t *testing.T) {
 	}
 	defer response.Body.Close()
 	defer conn.Close()
-	if err := conn.SetReadDeadline(time.Now().Add(wirePatience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(harness.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {

@@ -204,7 +204,7 @@ func TestLatestRevisions(t *testing.T) {
 				t.Errorf("observedGeneration %d without a condition", c.Status.ObservedGeneration)
 			}
 			created, ready = append(created, c.Status.LatestCreatedRevisionName), append(ready, c.Status.LatestReadyRevisionName)
-		case <-time.After(20 * time.Second):
+		case <-time.After(harness.Patience):
 			t.Fatalf("latest ready Revisions %q", ready)
 		}
 	}

@@ -66,7 +66,7 @@ func TestKilledInstance(t *testing.T) {
 					if !strings.HasPrefix(err.Error(), "502 ") {
 						t.Errorf("a request that the killed instance was serving got %v, want 502", err)
 					}
-				case <-time.After(wirePatience):
+				case <-time.After(harness.Patience):
 					t.Fatal("a request that the killed instance was serving got no answer")
 				}
 			}

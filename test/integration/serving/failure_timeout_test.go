@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
 // TestTimeouts covers requests that exceed a timeout: before the response starts they are answered 504, afterwards the
@@ -36,7 +38,7 @@ func TestTimeouts(t *testing.T) {
 				s := shared.newSite(t, test.name, append(test.options, timeouts(test.total, test.responseStart, test.idle))...)
 				began := time.Now()
 				a, err := ask(t.Context(), s.clients(t)[protocol], http.MethodGet, s.url+test.path, nil)
-				if took := time.Since(began); took < 900*time.Millisecond || took > wirePatience {
+				if took := time.Since(began); took < 900*time.Millisecond || took > harness.Patience {
 					t.Errorf("the request ended after %s, want about its timeout", took)
 				}
 				switch {
@@ -84,7 +86,7 @@ func TestSilentWebSocket(t *testing.T) {
 	}
 	defer response.Body.Close()
 	defer conn.Close()
-	if err := conn.SetReadDeadline(time.Now().Add(2 * wirePatience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(harness.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	pause := time.NewTicker(time.Second)

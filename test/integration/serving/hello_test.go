@@ -46,7 +46,7 @@ func TestHello(t *testing.T) {
 	}
 
 	// An attempt may be slow because of other work on the machine.
-	for end := time.Now().Add(2 * wirePatience); ; {
+	for end := time.Now().Add(harness.Patience); ; {
 		took := s.timeToReady(t, "default", "hello")
 		began := time.Now()
 		kubectl.Must(t, "", "get", "namespace", "default")
@@ -145,7 +145,7 @@ func (s *server) timeToReady(t *testing.T, namespace, name string) <-chan time.D
 func open(t testing.TB, target string) string {
 	t.Helper()
 	dialer := &net.Dialer{}
-	client := &http.Client{Timeout: wirePatience, Transport: &http.Transport{
+	client := &http.Client{Timeout: harness.Patience, Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			host, port, err := net.SplitHostPort(address)

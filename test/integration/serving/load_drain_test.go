@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
 // TestStreamsDoNotDelaySIGTERM deletes a Service with an open WebSocket and open event streams, whose timeouts are minutes. The
@@ -55,7 +57,7 @@ func TestStreamsDoNotDelaySIGTERM(t *testing.T) {
 	if a, err := ordinary.exchange(http.MethodPost, "0\r\n\r\n"); err != nil || a.code != http.StatusOK {
 		t.Errorf("the ordinary request got %+v, %v", a, err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(wirePatience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(harness.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := conn.ReadMessage(); !websocket.IsCloseError(err, websocket.CloseGoingAway) || !strings.Contains(err.Error(), "SIGTERM") {

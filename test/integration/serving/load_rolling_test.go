@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
 // TestNoRequestFailsWhileRolling replaces the Revision 20 times under load by clients of both protocols. No request fails, and
@@ -86,9 +87,9 @@ func TestNoRequestFailsAtZero(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		began, timeout := time.Now(), time.After(2*wirePatience)
+		began, timeout := time.Now(), time.After(harness.Patience)
 		// If all Revisions were at zero before the watch began, they need requests again.
-		idle := time.NewTicker(wirePatience / 2)
+		idle := time.NewTicker(15 * time.Second)
 		// The first events of the watch may report earlier changes.
 		for running := map[string]bool{}; ; {
 			gone := false

@@ -13,10 +13,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-)
 
-// wirePatience is the timeout for reading from a connection.
-const wirePatience = 30 * time.Second
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
 
 // wire is a raw connection to the gateway, without a connection pool and without retries.
 type wire struct {
@@ -30,7 +29,7 @@ func (s *server) dial(ctx context.Context) (*wire, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := conn.SetDeadline(time.Now().Add(wirePatience)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(harness.Patience)); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
 	return &wire{Conn: conn, in: bufio.NewReader(conn)}, nil
@@ -62,9 +61,9 @@ func (w *wire) read(method string) (*answer, error) {
 	return a, nil
 }
 
-// exchange sends a request verbatim and reads the response, within wirePatience.
+// exchange sends a request verbatim and reads the response.
 func (w *wire) exchange(method, request string) (*answer, error) {
-	if err := w.SetDeadline(time.Now().Add(wirePatience)); err != nil {
+	if err := w.SetDeadline(time.Now().Add(harness.Patience)); err != nil {
 		return nil, err
 	}
 	if _, err := io.WriteString(w, request); err != nil {
@@ -90,7 +89,7 @@ func (s *server) h2(t testing.TB) *http.Client {
 	}
 	transport.Protocols.SetUnencryptedHTTP2(true)
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: wirePatience}
+	return &http.Client{Transport: transport, Timeout: harness.Patience}
 }
 
 // clients returns a client of each protocol: complete HTTP/1.1 requests use the fast path of the gateway, HTTP/2 the standard
@@ -232,7 +231,7 @@ func (l *load) end() {
 // few while a fast server acts.
 func (l *load) mustNotFail(t testing.TB, atLeast int64) {
 	t.Helper()
-	for end := time.Now().Add(wirePatience); l.failed.Load() == 0 && l.answered.Load() < atLeast && time.Now().Before(end); {
+	for end := time.Now().Add(harness.Patience); l.failed.Load() == 0 && l.answered.Load() < atLeast && time.Now().Before(end); {
 		<-time.After(10 * time.Millisecond)
 	}
 	l.end()

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/gorilla/websocket"
+
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
 // protocols are the protocols of backends.
@@ -126,7 +128,7 @@ func TestWebSocket(t *testing.T) {
 	}
 	defer response.Body.Close()
 	defer conn.Close()
-	if err := conn.SetReadDeadline(time.Now().Add(wirePatience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(harness.Patience)); err != nil {
 		t.Fatal(err)
 	}
 	for _, kind := range []int{websocket.TextMessage, websocket.BinaryMessage} {

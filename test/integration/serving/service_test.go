@@ -314,7 +314,7 @@ func TestStatusIsNeverStale(t *testing.T) {
 func followStatus[O metav1.Object](t *testing.T, watched watch.Interface, last int64, check func(O) (*duckv1.Status, error)) {
 	t.Helper()
 	defer watched.Stop()
-	timeout := time.After(20 * time.Second)
+	timeout := time.After(harness.Patience)
 	for {
 		select {
 		case <-timeout:

@@ -212,7 +212,7 @@ func TestHTTP3(t *testing.T) {
 		}
 	}
 	transport := &http3.Transport{
-		TLSClientConfig: &tls.Config{RootCAs: roots}, QUICConfig: &quic.Config{HandshakeIdleTimeout: wirePatience / 2},
+		TLSClientConfig: &tls.Config{RootCAs: roots}, QUICConfig: &quic.Config{HandshakeIdleTimeout: harness.Patience / 2},
 		Dial: func(ctx context.Context, _ string, config *tls.Config, limits *quic.Config) (*quic.Conn, error) {
 			return quic.DialAddr(ctx, net.JoinHostPort("127.0.0.1", address.Port()), config, limits)
 		},

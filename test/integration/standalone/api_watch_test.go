@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -38,7 +37,7 @@ func next(t *testing.T, w watch.Interface) watch.Event {
 }
 
 func receive(ctx context.Context, w watch.Interface) (watch.Event, error) {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, harness.Patience)
 	defer cancel()
 	select {
 	case event, ok := <-w.ResultChan():
