@@ -38,7 +38,7 @@ func TestTimeouts(t *testing.T) {
 				s := shared.newSite(t, test.name, append(test.options, timeouts(test.total, test.responseStart, test.idle))...)
 				began := time.Now()
 				a, err := ask(t.Context(), s.clients(t)[protocol], http.MethodGet, s.url+test.path, nil)
-				if took := time.Since(began); took < 900*time.Millisecond || took > harness.Patience {
+				if took := time.Since(began); took < 900*time.Millisecond || took > 30*time.Second {
 					t.Errorf("the request ended after %s, want about its timeout", took)
 				}
 				switch {
