@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -38,11 +39,19 @@ type spans struct {
 	// ctx has the span of the request.
 	ctx     context.Context
 	request oteltrace.Span
+	// attributes are the attributes of the request. Its span gets them at its end: it copies all it has whenever it gets more.
+	attributes []attribute.KeyValue
 	// waiting is the time since when the request waits, or zero.
 	waiting time.Time
-	// forward is the span from the first attempt on, or nil.
+	// forward is the span from the first attempt on, or nil. backend is the backend of the last attempt, or nil.
 	forward oteltrace.Span
+	backend *pool.Backend
 }
+
+// requestAttributes is the number of attributes that a request has at most.
+const requestAttributes = 14
+
+var tracedRequests = sync.Pool{New: func() any { return &spans{attributes: make([]attribute.KeyValue, 0, requestAttributes)} }}
 
 // beginTrace sets the trace of the exchange: it continues the client's, or begins one. While traces are exported, new ones are sampled at the
 // configured rate. Otherwise applications decide: like a client that begins a trace, the gateway marks it as sampled.
@@ -75,13 +84,13 @@ func (x *exchange) beginSpans(tracing Tracing) {
 		ctx = oteltrace.ContextWithRemoteSpanContext(ctx, x.parent())
 	}
 	method := x.in.method()
-	x.spans = &spans{tracing: tracing}
+	x.spans = tracedRequests.Get().(*spans)
+	x.spans.tracing, x.spans.attributes = tracing, x.describe(x.spans.attributes, method)
 	name := method
 	if name == pool.OtherMethod {
 		name = "HTTP"
 	}
-	x.spans.ctx, x.spans.request = tracing.Start(ctx, name, oteltrace.WithSpanKind(oteltrace.SpanKindServer), oteltrace.WithTimestamp(x.begun),
-		oteltrace.WithAttributes(x.describe(method)...))
+	x.spans.ctx, x.spans.request = tracing.Start(ctx, name, oteltrace.WithSpanKind(oteltrace.SpanKindServer), oteltrace.WithTimestamp(x.begun))
 	x.setTrace(x.spans.request.SpanContext())
 }
 
@@ -109,8 +118,8 @@ func (x *exchange) setTrace(parent oteltrace.SpanContext) {
 	x.trace[54] |= 1
 }
 
-// describe returns the attributes of the request that are known when it arrives.
-func (x *exchange) describe(method string) []attribute.KeyValue {
+// describe adds the attributes of the request that are known when it arrives.
+func (x *exchange) describe(attributes []attribute.KeyValue, method string) []attribute.KeyValue {
 	in := &x.in
 	var host, target, version, agent string
 	if in.head != nil {
@@ -124,7 +133,7 @@ func (x *exchange) describe(method string) []attribute.KeyValue {
 	}
 	// The query may have secrets.
 	path, _, _ := strings.Cut(target, "?")
-	attributes := []attribute.KeyValue{
+	attributes = append(attributes,
 		attribute.String("http.request.method", method),
 		attribute.String("url.scheme", schemeName(in.https)),
 		attribute.String("url.path", path),
@@ -133,7 +142,7 @@ func (x *exchange) describe(method string) []attribute.KeyValue {
 		attribute.String("network.protocol.version", version),
 		attribute.String("k8s.namespace.name", x.pool.Key().Namespace),
 		attribute.String("kn.revision.name", x.pool.Key().Name),
-	}
+	)
 	if agent != "" {
 		attributes = append(attributes, attribute.String("user_agent.original", agent))
 	}
@@ -186,9 +195,7 @@ func (x *exchange) beginForward(b *pool.Backend) {
 		_, s.forward = s.tracing.Start(s.ctx, forwardSpan, oteltrace.WithSpanKind(oteltrace.SpanKindClient), oteltrace.WithTimestamp(x.chain.options.Clock.Now()))
 		x.setTrace(s.forward.SpanContext())
 	}
-	if b != nil {
-		s.forward.SetAttributes(attribute.String("k8s.pod.name", b.Name()), attribute.String("server.address", b.Upstream().Address()))
-	}
+	s.backend = b
 }
 
 // responded notes the first byte of the response.
@@ -198,23 +205,34 @@ func (s *spans) responded(now time.Time) {
 	}
 }
 
-// end ends the spans of the request with its result.
+// end ends the spans of the request with its result, and releases s.
 func (s *spans) end(r *serving.Result, now time.Time) {
-	for _, span := range [...]oteltrace.Span{s.forward, s.request} {
-		if span == nil {
-			continue
+	if s.forward != nil {
+		attributes := make([]attribute.KeyValue, 0, 3)
+		if b := s.backend; b != nil {
+			attributes = append(attributes, attribute.String("k8s.pod.name", b.Name()), attribute.String("server.address", b.Upstream().Address()))
 		}
-		if r.Status != 0 {
-			span.SetAttributes(attribute.Int("http.response.status_code", r.Status))
-		}
-		switch {
-		case r.Err != nil:
-			span.SetStatus(codes.Error, text(r.Err.Error()))
-		case r.Status >= http.StatusInternalServerError:
-			span.SetStatus(codes.Error, "")
-		}
-		span.End(oteltrace.WithTimestamp(now))
+		finish(s.forward, attributes, r, now)
 	}
+	finish(s.request, s.attributes, r, now)
+	clear(s.attributes)
+	*s = spans{attributes: s.attributes[:0]}
+	tracedRequests.Put(s)
+}
+
+// finish ends a span with its attributes and the result of the request.
+func finish(span oteltrace.Span, attributes []attribute.KeyValue, r *serving.Result, now time.Time) {
+	if r.Status != 0 {
+		attributes = append(attributes, attribute.Int("http.response.status_code", r.Status))
+	}
+	span.SetAttributes(attributes...)
+	switch {
+	case r.Err != nil:
+		span.SetStatus(codes.Error, text(r.Err.Error()))
+	case r.Status >= http.StatusInternalServerError:
+		span.SetStatus(codes.Error, "")
+	}
+	span.End(oteltrace.WithTimestamp(now))
 }
 
 // text returns bounded text from a client or backend as OTLP requires it.
