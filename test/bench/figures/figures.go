@@ -36,13 +36,22 @@ func Median[T int64 | float64 | time.Duration](values []T) T {
 	return values[len(values)/2]
 }
 
-// Percent returns the median of each value of part relative to the one of whole in the same round.
+// Percent returns the median of part relative to whole, both summed over two consecutive rounds: of two such rounds of Alternate, each measurement begins
+// one. The values of a single round are compared as they are.
 func Percent(part, whole []float64) float64 {
-	ratios := make([]float64, len(part))
-	for i := range part {
-		ratios[i] = 100 * part[i] / whole[i]
+	two := min(2, len(part))
+	ratios := make([]float64, 0, len(part))
+	for i := range len(part) - two + 1 {
+		ratios = append(ratios, 100*sum(part[i:i+two])/sum(whole[i:i+two]))
 	}
 	return Median(ratios)
+}
+
+func sum(values []float64) (s float64) {
+	for _, v := range values {
+		s += v
+	}
+	return s
 }
 
 // Microseconds returns d in microseconds.
