@@ -38,6 +38,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/logqueue"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/sender"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/senders"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/tail"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/tokens"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/trace"
@@ -52,6 +53,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventtrace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/origin"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/ownership"
 	"github.com/knative-apiserver/knative-apiserver/pkg/settings"
 	"github.com/knative-apiserver/knative-apiserver/pkg/telemetry"
 )
@@ -166,7 +169,7 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 	store, archives := o.newDeadLetterStore(ctx, log, known), o.newArchives(ctx, log, known)
 	own := o.newBroker(ctx, log, known, health, at, deliverer, traces, tails.Hub, store, archives)
 	log.SetRestoreHooks(eventlog.RestoreHooks{Exists: known.existsNow, Restored: func(id string) {
-		if err := own.Restored(ctx, types.UID(id)); err != nil {
+		if err := own.Restored(ctx, id); err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to look for restored events; they are delivered after the next ones")
 		}
 	}})
@@ -178,8 +181,11 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 	if o.replica != nil {
 		shared = newSharedEventing(ctx, own, o)
 		m.broker.dataPlane = shared.streams
-		accepting.Peers = &ingress.Forwarder{Owners: shared.owners, Transport: o.replica.Transport(), Exists: shared.streams.Exists}
+		accepting.Peers = &ingress.Forwarder{Owners: shared.owners, Router: shared.streams.Route, Transport: o.replica.Transport(), Exists: shared.streams.Exists}
 		recorder = leader.Recorder(recorder, shared.ownsObject)
+	} else {
+		alone := ownership.NewTable(membership.Alone(), streams.Place)
+		m.broker.dataPlane = streams.New(ctx, streams.Options{Broker: own, Owners: alone})
 	}
 	table := &senders.Table{Streams: m.broker.dataPlane, Reviews: o.reviews}
 	hosts := &eventing.ChannelHosts{Streams: table}
@@ -228,7 +234,7 @@ func newEventing(ctx context.Context, o eventingOptions) (_ *eventingModules, er
 		shared.serve(o.replica, m.broker.ingress)
 		records.Peers, records.Transport = o.replica.Brokers(), o.replica.Transport()
 		o.replica.server.Handle(eventtrace.Element, records.Handler())
-		tails.Owners, tails.Transport = shared.owners, o.replica.Transport()
+		tails.Owners, tails.Partitions, tails.Transport = shared.owners, shared.streams.Partitions, o.replica.Transport()
 		o.replica.server.Handle(eventtail.Element, tails.Handler())
 	}
 	return m, nil
@@ -459,13 +465,14 @@ func (k *knownObjects) exists(uid types.UID) bool {
 	return false
 }
 
-// existsNow is exists for an object that may be too new for the informers.
-func (k *knownObjects) existsNow(ctx context.Context, id string) (bool, error) {
-	if k.exists(types.UID(id)) || k.list == nil {
-		return k.exists(types.UID(id)), nil
+// existsNow is exists for the object of a log, which may be too new for the informers.
+func (k *knownObjects) existsNow(ctx context.Context, log string) (bool, error) {
+	uid := broker.UIDOf(log)
+	if k.exists(uid) || k.list == nil {
+		return k.exists(uid), nil
 	}
 	all, err := k.list(ctx)
-	return all.Has(types.UID(id)), err
+	return all.Has(uid), err
 }
 
 // consumers is the module of the controllers of Triggers and Subscriptions. It is ready when the data plane knows all of them.

@@ -41,7 +41,7 @@ type sharedEventing struct {
 
 func newSharedEventing(ctx context.Context, own *broker.Broker, o eventingOptions) *sharedEventing {
 	s := &sharedEventing{
-		owners:        ownership.NewTable(o.replica.Brokers(), eventing.Key.String),
+		owners:        ownership.NewTable(o.replica.Brokers(), streams.Place),
 		triggers:      o.clients.informers.Eventing().V1().Triggers().Lister(),
 		subscriptions: o.clients.informers.Messaging().V1().Subscriptions().Lister(),
 		runs:          o.clients.informers.Eventing().V1alpha1().EventRuns().Lister(),
@@ -61,6 +61,8 @@ func newSharedEventing(ctx context.Context, own *broker.Broker, o eventingOption
 func (s *sharedEventing) serve(replica *replica, handler *ingress.Handler) {
 	replica.server.Handle(ingress.ForwardedElement, handler.Forwarded())
 	replica.server.Handle(streams.HandoverElement, s.streams.Handover())
+	replica.server.Handle(streams.ConsumersElement, s.streams.HasConsumer())
+	replica.server.Handle(streams.PartitionsElement, s.streams.HasPartition())
 }
 
 // lead makes controllers write about the streams that this replica owns.

@@ -39,3 +39,12 @@ func (r *rejection) Error() string { return r.message }
 
 // Unwrap returns the reason.
 func (r *rejection) Unwrap() error { return r.reason }
+
+// OtherOwner is returned instead of accepting events in a partition that another replica owns. It matches ErrNotOwner.
+type OtherOwner struct{ Partition Key }
+
+// Error implements error.
+func (o OtherOwner) Error() string { return "another replica owns " + o.Partition.String() }
+
+// Unwrap returns ErrNotOwner.
+func (OtherOwner) Unwrap() error { return ErrNotOwner }

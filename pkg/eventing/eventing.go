@@ -3,6 +3,7 @@
 package eventing
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,14 +21,35 @@ const (
 	Subscription Kind = "Subscription"
 )
 
-// Key names an object of Eventing. Its text form is for logs.
+// MaxPartitions is the greatest number of partitions of a stream.
+const MaxPartitions = 16
+
+// Key names an object of Eventing, or a partition of a stream. Its text form is for logs.
 type Key struct {
 	Kind            Kind
 	Namespace, Name string
+	// Partition is the number of a partition of a stream, less than Stream.Partitions. It is 0 for the stream itself, and for all other
+	// objects.
+	Partition int `json:",omitempty"`
 }
 
-// String returns kind, namespace and name, such as "Broker default/orders".
-func (k Key) String() string { return string(k.Kind) + " " + k.Namespace + "/" + k.Name }
+// String returns kind, namespace and name, such as "Broker default/orders", and the number of a partition after the first one.
+func (k Key) String() string {
+	name := string(k.Kind) + " " + k.Namespace + "/" + k.Name
+	if k.Partition > 0 {
+		name += "/" + strconv.Itoa(k.Partition)
+	}
+	return name
+}
+
+// Whole returns the key of the object.
+func (k Key) Whole() Key { return k.Part(0) }
+
+// Part returns the key of a partition of the object.
+func (k Key) Part(partition int) Key {
+	k.Partition = partition
+	return k
+}
 
 // Label returns the name of the object in traces and metrics, as Knative forms it, such as "broker:orders.default".
 func (k Key) Label() string {
@@ -42,6 +64,8 @@ type Stream struct {
 	UID types.UID
 	// Memory keeps the events in memory instead of on disk: they do not survive a restart.
 	Memory bool
+	// Partitions is the number of partitions, among which replicas share the work. Each has a log of its own. It never decreases; 0 means 1.
+	Partitions int
 	// Senders restricts the senders of events. Nil admits all senders.
 	Senders *Senders
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/filter"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/tail"
@@ -37,13 +39,15 @@ var (
 
 // Tails opens tails of Brokers.
 type Tails struct {
-	// Hub has the tails of the Brokers that this replica owns.
+	// Hub has the tails of the Brokers whose events this replica accepts.
 	Hub *tail.Hub
 	// Exists reports whether a Broker exists, regardless of its owner.
 	Exists func(eventing.Key) bool
-	// Owners are the owners of all Brokers, which Transport reaches. Both are nil if this is the only replica.
-	Owners    *ownership.Table[eventing.Key]
-	Transport http.RoundTripper
+	// Owners are the owners of all Brokers, which Transport reaches. Partitions returns the number of partitions of a Broker, which may
+	// have different owners. All are nil if this is the only replica.
+	Owners     *ownership.Table[eventing.Key]
+	Partitions func(eventing.Key) int
+	Transport  http.RoundTripper
 }
 
 // Tail returns the events that a Broker accepts from now on as lines of JSON. The stream ends with ctx, or with the Broker. If the owner
@@ -122,7 +126,7 @@ func note(w io.Writer, name, text string) error {
 	return nil
 }
 
-// open returns the tail of the owner of a Broker. It waits for a moment for an owner that does not know of its ownership yet.
+// open returns the tail of the owners of a Broker. It waits for a moment for an owner that does not know of its ownership yet.
 func (t *Tails) open(ctx context.Context, pacing ownership.Pacing, of eventing.Key, options *eventingv1.BrokerTailOptions) (source, error) {
 	if t.Owners == nil {
 		return t.own(of, options) //nolint:contextcheck,nolintlint // a tail ends by its source
@@ -130,7 +134,23 @@ func (t *Tails) open(ctx context.Context, pacing ownership.Pacing, of eventing.K
 	attempts := ownership.Attempts{Pacing: pacing}
 	for {
 		changed := t.Owners.Changed()
-		owner, self := t.Owners.Current().Owner(of)
+		opened, err := t.openAll(ctx, of, options)
+		if !errors.Is(err, broker.ErrTailUnavailable) || attempts.Wait(ctx, changed) != nil {
+			return opened, err
+		}
+	}
+}
+
+// openAll returns the tails of all replicas that own a partition of a Broker, as one that ends with the first of them.
+func (t *Tails) openAll(ctx context.Context, of eventing.Key, options *eventingv1.BrokerTailOptions) (source, error) {
+	owners := t.Owners.Current()
+	sources := map[string]source{}
+	ctx, cancel := context.WithCancel(ctx)
+	for n := range max(1, t.Partitions(of)) {
+		owner, self := owners.Owner(of.Part(n))
+		if sources[owner.Name] != nil {
+			continue
+		}
 		var opened source
 		var err error
 		if self {
@@ -138,10 +158,48 @@ func (t *Tails) open(ctx context.Context, pacing ownership.Pacing, of eventing.K
 		} else {
 			opened, err = t.remote(ctx, owner, of, options)
 		}
-		if !errors.Is(err, broker.ErrTailUnavailable) || attempts.Wait(ctx, changed) != nil {
-			return opened, err
+		if err != nil {
+			cancel()
+			end(ctx, sources)
+			return nil, err
+		}
+		sources[owner.Name] = opened
+	}
+	return func(outer context.Context, w io.Writer) error {
+		defer cancel()
+		stop := context.AfterFunc(outer, cancel)
+		defer stop()
+		var copying errgroup.Group
+		for _, from := range sources {
+			copying.Go(func() error {
+				defer cancel()
+				return from(ctx, w)
+			})
+		}
+		return copying.Wait()
+	}, nil
+}
+
+// end ends sources that are not used, whose context was canceled.
+func end(ctx context.Context, sources map[string]source) {
+	for _, from := range sources {
+		// It copies nothing.
+		_ = from(ctx, io.Discard)
+	}
+}
+
+// serves reports whether this replica owns a partition of a Broker.
+func (t *Tails) serves(of eventing.Key) bool {
+	if t.Owners == nil {
+		return true
+	}
+	owners := t.Owners.Current()
+	for n := range max(1, t.Partitions(of)) {
+		if owners.Owns(of.Part(n)) {
+			return true
 		}
 	}
+	return false
 }
 
 // own returns a tail of a Broker of this replica.
@@ -227,7 +285,7 @@ func (t *Tails) Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		namespace, name, found := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		of := eventing.Key{Kind: eventing.Broker, Namespace: namespace, Name: name}
-		if !found || t.Owners != nil && !t.Owners.Owns(of) || !t.Exists(of) {
+		if !found || !t.serves(of) || !t.Exists(of) {
 			http.Error(w, "this replica does not own the Broker", http.StatusMisdirectedRequest)
 			return
 		}

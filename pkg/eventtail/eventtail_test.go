@@ -15,6 +15,7 @@ import (
 
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/event"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/tail"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	"github.com/knative-apiserver/knative-apiserver/pkg/registry/eventing/broker"
@@ -56,7 +57,7 @@ func newReplicas(t *testing.T) (replicas [2]*replica) {
 	}
 	for i, r := range replicas {
 		r.view = membership.NewView(membership.NewSet(members[i].Name, members...))
-		r.Owners = ownership.NewTable(r.view, eventing.Key.String)
+		r.Owners, r.Partitions = ownership.NewTable(r.view, streams.Place), func(eventing.Key) int { return 1 }
 	}
 	return replicas
 }
@@ -110,6 +111,27 @@ func TestReplicas(t *testing.T) {
 			if got := check.next(); !strings.Contains(got, check.want) {
 				t.Errorf("got %s, want %s", got, check.want)
 			}
+		}
+	}
+}
+
+// TestPartitions shows the events of a Broker whose partitions have different owners, also at a replica that owns none, until one of them stops.
+func TestPartitions(t *testing.T) {
+	owner, other := owned(t, newReplicas(t))
+	for _, r := range []*replica{owner, other} {
+		r.Partitions = func(eventing.Key) int { return 2 }
+	}
+	for _, r := range []*replica{owner, other} {
+		next := lines(t, r, eventingv1.BrokerTailOptions{})
+		for id, accepting := range map[string]*replica{"1": owner, "2": other} {
+			accepting.offer(id)
+			if got := next(); !strings.Contains(got, `"id":"`+id+`"`) {
+				t.Errorf("got %s, want event %s", got, id)
+			}
+		}
+		other.Hub.End(orders)
+		if got := next(); !strings.HasPrefix(got, `{"gap":`) {
+			t.Errorf("got %s", got)
 		}
 	}
 }

@@ -168,8 +168,8 @@ func TestLeases(t *testing.T) {
 func TestOwners(t *testing.T) {
 	f := simulated(t)
 	members := f.members()
-	all := ownership.Among(membership.NewSet("", members...), routing.Key.String)
-	fewer := ownership.Among(membership.NewSet("", members[1:]...), routing.Key.String)
+	all := ownership.Among(membership.NewSet("", members...), func(key routing.Key) ownership.Place { return ownership.Place{Name: key.String()} })
+	fewer := ownership.Among(membership.NewSet("", members[1:]...), func(key routing.Key) ownership.Place { return ownership.Place{Name: key.String()} })
 	for kind, n := range map[string]int{"Revisions": f.services, "Brokers": f.brokers} {
 		shares, moved := map[string]int{}, 0
 		began := time.Now()

@@ -23,6 +23,8 @@ import (
 
 // Reasons of the condition ArchiveReady, besides eventingv1.BrokerReasonArchiveDisabled.
 const (
+	// ReasonPartitioned means that the Broker has several partitions: it has no archive.
+	ReasonPartitioned = "Partitioned"
 	// ReasonArchiveLimited means that the operator's limits are lower than the configured ones.
 	ReasonArchiveLimited = "ArchiveLimited"
 	// ReasonConfigInvalid means that a key of the ConfigMap is invalid.
@@ -113,6 +115,10 @@ func (a *Archiving) apply(ctx context.Context, broker *eventingv1.Broker, stream
 	}
 	if wanted == nil {
 		return nil, requeue, a.set(stream, nil)
+	}
+	if stream.Partitions > 1 {
+		condition := reconciler.False(eventingv1.BrokerConditionArchiveReady, ReasonPartitioned, "The Broker has several partitions; only Brokers with one are archived.")
+		return &condition, requeue, a.set(stream, nil)
 	}
 	condition := a.condition(wanted)
 	return &condition, requeue, a.set(stream, wanted)

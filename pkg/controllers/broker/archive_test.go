@@ -87,6 +87,10 @@ func TestArchive(t *testing.T) {
 		"invalid":  {configured("default", "a"), configMap("default", "a", "x", "512Mi"), nil, 1, "False ConfigInvalid", `ConfigMap in namespace "default": key 'archive-retention' of a must be 0 or a duration of at least 1m, such as 24h, not "x"`},
 		"long":     {configured("default", "a"), configMap("default", "a", "100h", "1Gi"), &eventing.Archive{Retention: 100 * time.Hour, MaxBytes: 1 << 30}, 0, "True ArchiveLimited", "archive-retention 100h0m0s exceeds the operator's limit: events are deleted after 48h0m0s."},
 		"large":    {configured("default", "a"), configMap("default", "a", "1h", "2Gi"), &eventing.Archive{Retention: time.Hour, MaxBytes: 2 << 30}, 0, "True ArchiveLimited", "archive-max-bytes 2Gi exceeds the operator's limit: the archives of the namespace have at most 1Gi."},
+		"partitioned": {func(b *eventingv1.Broker) {
+			configured("default", "a")(b)
+			b.Annotations[eventingv1.BrokerPartitionsAnnotationKey] = "3"
+		}, configMap("default", "a", "24h", "512Mi"), nil, 0, "False Partitioned", "The Broker has several partitions; only Brokers with one are archived."},
 		"no longer": {func(b *eventingv1.Broker) {
 			configured("default", "a")(b)
 			b.Status.Conditions = duckv1.Conditions{{Type: eventingv1.BrokerConditionArchiveReady, Status: corev1.ConditionTrue}}

@@ -38,3 +38,10 @@ func TestFiltersOf(t *testing.T) {
 		})
 	}
 }
+
+// TestPartitionLimit checks that the data plane has as many partitions as the API allows.
+func TestPartitionLimit(t *testing.T) {
+	if eventing.MaxPartitions != eventingv1.MaxBrokerPartitions {
+		t.Errorf("the data plane has %d partitions, the API allows %d", eventing.MaxPartitions, eventingv1.MaxBrokerPartitions)
+	}
+}

@@ -42,7 +42,11 @@ func OfBroker(broker *eventingv1.Broker) (eventing.Stream, bool) {
 	if broker.IsForeign() {
 		return eventing.Stream{}, false
 	}
-	return eventing.Stream{Key: BrokerKey(types.NamespacedName{Namespace: broker.Namespace, Name: broker.Name}), UID: origin.UID(broker.UID)}, true
+	stream := eventing.Stream{Key: BrokerKey(types.NamespacedName{Namespace: broker.Namespace, Name: broker.Name}), UID: origin.UID(broker.UID)}
+	if n := broker.Partitions(); n > 1 {
+		stream.Partitions = n
+	}
+	return stream, true
 }
 
 // OfChannel returns the stream of a Channel, and false if its template asks for a kind that another controller serves.

@@ -72,7 +72,7 @@ func (h *Handover[K]) Released(key K) {
 			if err == nil {
 				return
 			}
-			klog.FromContext(h.ctx).V(2).Info("Failed to notify the new owner", "key", h.table.name(key), "reason", err.Error())
+			klog.FromContext(h.ctx).V(2).Info("Failed to notify the new owner", "key", h.table.place(key).Name, "reason", err.Error())
 			select {
 			case <-time.After(notifyTimeout):
 			case <-h.ctx.Done():

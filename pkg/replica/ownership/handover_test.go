@@ -119,14 +119,14 @@ func TestHandoverClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := klog.NewContext(t.Context(), logr.Discard())
 		table := NewTable(membership.NewView(membersOf("a", "b")), identity)
-		h := NewHandover(ctx, table, &peers{failures: 100}, identity)
+		h := NewHandover(ctx, table, &peers{failures: 100}, verbatim)
 		h.Released("k")
 		began := time.Now()
 		h.Close()
 		if took := time.Since(began); took != notifyTimeout {
 			t.Errorf("it took %s, want %s", took, notifyTimeout)
 		}
-		NewHandover(ctx, table, nil, identity).Released("k")
+		NewHandover(ctx, table, nil, verbatim).Released("k")
 	})
 }
 

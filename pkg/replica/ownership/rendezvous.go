@@ -1,21 +1,37 @@
 package ownership
 
-import "github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
+import (
+	"cmp"
+	"slices"
 
-// rendezvous returns the owner of a key: the member with the highest weight. When a member joins or leaves, only its own keys
-// change owners. Without members, the calling replica is the owner.
-func rendezvous(set *membership.Set, key string) membership.Member {
+	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
+)
+
+// rendezvous returns the owner of a key: the member with the highest weight, or of a lower rank. When a member joins or leaves, only keys
+// that it owns change owners, and keys of a lower rank. Without members, the calling replica is the owner.
+func rendezvous(set *membership.Set, at Place) membership.Member {
 	members := set.Members()
 	if len(members) == 0 {
 		return membership.Member{Name: set.Self()}
 	}
+	if rank := at.Rank % len(members); rank > 0 {
+		return ranked(members, at.Name)[rank]
+	}
 	best, highest := 0, uint64(0)
 	for i := range members {
-		if weight := weigh(members[i].Name, key); i == 0 || weight > highest {
+		if weight := weigh(members[i].Name, at.Name); i == 0 || weight > highest {
 			best, highest = i, weight
 		}
 	}
 	return members[best]
+}
+
+// ranked returns members by falling weight.
+func ranked(members []membership.Member, key string) []membership.Member {
+	members = slices.Clone(members)
+	// Of equal weights, the first one in the membership comes first, as in rendezvous.
+	slices.SortStableFunc(members, func(a, b membership.Member) int { return cmp.Compare(weigh(b.Name, key), weigh(a.Name, key)) })
+	return members
 }
 
 // weigh returns the finalized FNV-1a hash of a member and a key. No library replaces it: another hash moves two of three keys,

@@ -11,18 +11,27 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 )
 
+// Place determines the owner of a key.
+type Place struct {
+	// Name is the string from which the weights of the members are computed. It must be the same in all replicas and distinct for each
+	// kind of key.
+	Name string
+	// Rank is 0 for the member with the highest weight, 1 for the next one, and so on, in a circle: keys of one name with successive
+	// ranks have different owners, as far as there are as many members.
+	Rank int
+}
+
 // Table computes the owners of keys from the current membership. It may be used concurrently.
 type Table[K any] struct {
 	members *membership.View
-	name    func(K) string
+	place   func(K) Place
 	// changed is closed and replaced when the membership changes.
 	changed atomic.Pointer[chan struct{}]
 }
 
-// NewTable returns the owners of keys among some replicas. name returns the string from which the owner of a key is
-// computed. It must be the same in all replicas and distinct for each kind of key.
-func NewTable[K any](members *membership.View, name func(K) string) *Table[K] {
-	t := &Table[K]{members: members, name: name}
+// NewTable returns the owners of keys among some replicas.
+func NewTable[K any](members *membership.View, place func(K) Place) *Table[K] {
+	t := &Table[K]{members: members, place: place}
 	changed := make(chan struct{})
 	t.changed.Store(&changed)
 	members.Subscribe(func(*membership.Set) {
@@ -33,7 +42,7 @@ func NewTable[K any](members *membership.View, name func(K) string) *Table[K] {
 }
 
 // Current returns the owners of the current membership.
-func (t *Table[K]) Current() Owners[K] { return Among(t.members.Current(), t.name) }
+func (t *Table[K]) Current() Owners[K] { return Among(t.members.Current(), t.place) }
 
 // Owns reports whether this replica currently owns key.
 func (t *Table[K]) Owns(key K) bool { return t.Current().Owns(key) }
@@ -44,16 +53,18 @@ func (t *Table[K]) Changed() <-chan struct{} { return *t.changed.Load() }
 
 // Owners are the owners of all keys for one membership. Immutable and comparable by Equal.
 type Owners[K any] struct {
-	set  *membership.Set
-	name func(K) string
+	set   *membership.Set
+	place func(K) Place
 }
 
 // Among returns the owners of keys for one membership.
-func Among[K any](set *membership.Set, name func(K) string) Owners[K] { return Owners[K]{set, name} }
+func Among[K any](set *membership.Set, place func(K) Place) Owners[K] {
+	return Owners[K]{set, place}
+}
 
 // Owner returns the owner of key, and whether it is this replica.
 func (o Owners[K]) Owner(key K) (owner membership.Member, self bool) {
-	owner = rendezvous(o.set, o.name(key))
+	owner = rendezvous(o.set, o.place(key))
 	return owner, owner.Name == o.set.Self()
 }
 

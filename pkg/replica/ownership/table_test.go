@@ -7,7 +7,9 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/membership"
 )
 
-func identity(key string) string { return key }
+func identity(key string) Place { return Place{Name: key} }
+
+func verbatim(key string) string { return key }
 
 // owners returns the owners as the replica named self computes them from some members.
 func owners(self string, names ...string) Owners[string] {
@@ -42,6 +44,44 @@ func TestOwnerChangesOnlyWithItsMember(t *testing.T) {
 		}
 	}
 }
+
+// TestRanks covers keys of one name: successive ranks have different owners, as far as there are as many members, and the first rank is the owner
+// of the name.
+func TestRanks(t *testing.T) {
+	ranked := func(rank int) func(string) Place {
+		return func(key string) Place { return Place{Name: key, Rank: rank} }
+	}
+	members := membersOf("a", "a", "b", "c")
+	counts := map[string]int{}
+	for i := range 3000 {
+		key := fmt.Sprint("namespace/", i)
+		seen := map[string]bool{}
+		for rank := range 3 {
+			owner, _ := Among(members, ranked(rank)).Owner(key)
+			seen[owner.Name] = true
+			counts[fmt.Sprint(rank, owner.Name)]++
+			if circle, _ := Among(members, ranked(rank+3)).Owner(key); circle != owner {
+				t.Fatalf("%s: rank %d belongs to %s, rank %d to %s", key, rank, owner.Name, rank+3, circle.Name)
+			}
+		}
+		if first, _ := Among(members, identity).Owner(key); len(seen) != 3 || !seen[first.Name] {
+			t.Fatalf("%s: three ranks belong to %v", key, seen)
+		}
+		if first, _ := Among(members, ranked(0)).Owner(key); first != must(owners("a", "a", "b", "c").Owner(key)) {
+			t.Fatalf("%s: the first rank belongs to %s", key, first.Name)
+		}
+	}
+	for place, n := range counts {
+		if n < 800 || n > 1200 {
+			t.Errorf("%s owns %d of 3000", place, n)
+		}
+	}
+	if owner, self := Among(membersOf("a"), ranked(2)).Owner("x"); owner.Name != "a" || !self {
+		t.Errorf("without members, %s is the owner", owner.Name)
+	}
+}
+
+func must(owner membership.Member, _ bool) membership.Member { return owner }
 
 // The owners are the same in every version of the server: replicas of two versions run side by side during an upgrade.
 func TestOwnersOfAllVersions(t *testing.T) {

@@ -76,10 +76,19 @@ func event(ctx context.Context, address, id, kind string) (*http.Request, error)
 // may change.
 func post(t *testing.T, client *http.Client, address, id, kind string) {
 	t.Helper()
+	postWith(t, client, address, id, kind, nil)
+}
+
+// postWith is post with more fields of the header.
+func postWith(t *testing.T, client *http.Client, address, id, kind string, header map[string]string) {
+	t.Helper()
 	until(t, fmt.Sprintf("%s accepts event %s", address, id), func() error {
 		request, err := event(t.Context(), address, id, kind)
 		if err != nil {
 			t.Fatal(err)
+		}
+		for name, value := range header {
+			request.Header.Set(name, value)
 		}
 		code, body, err := harness.Exchange(client, request)
 		switch {

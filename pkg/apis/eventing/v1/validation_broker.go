@@ -18,6 +18,7 @@ func ValidateBroker(b *Broker) field.ErrorList {
 			"must name the class of the Broker"))
 	}
 	errs = append(errs, duckv1.ValidateDeadLetterStore(b.Annotations, metadata.Child("annotations"))...)
+	errs = append(errs, b.validatePartitions(metadata.Child("annotations"))...)
 	if config := b.Spec.Config; config != nil && *config != (duckv1.KReference{}) {
 		errs = append(errs, config.Validate(spec.Child("config"))...)
 	}
@@ -36,10 +37,10 @@ func ValidateNewBroker(b *Broker, st Settings) field.ErrorList {
 	return errs
 }
 
-// ValidateBrokerUpdate returns the errors of a Broker that replaces old: the errors of ValidateBroker, and changes of the
-// immutable class or configuration (eventing Broker Lifecycle).
+// ValidateBrokerUpdate returns the errors of a Broker that replaces old: the errors of ValidateBroker, changes of the
+// immutable class or configuration (eventing Broker Lifecycle), and fewer partitions.
 func ValidateBrokerUpdate(b, old *Broker) field.ErrorList {
-	errs := ValidateBroker(b)
+	errs := append(ValidateBroker(b), b.validateFewerPartitions(old, field.NewPath("metadata", "annotations"))...)
 	// A removed class is reported as missing.
 	if class := b.Annotations[BrokerClassAnnotationKey]; class != "" {
 		errs = append(errs, duckv1.ValidateImmutable(class, old.Annotations[BrokerClassAnnotationKey],

@@ -126,3 +126,41 @@ func FuzzBrokerValidation(f *testing.F) {
 		apitest.FuzzObject(t, data, func(b *Broker) any { return b.Spec }, func(b *Broker) { b.SetCreateDefaults(DefaultSettings()) }, ValidateBroker)
 	})
 }
+
+// TestPartitions covers the number of partitions of a Broker, which can only be raised.
+func TestPartitions(t *testing.T) {
+	with := func(value string) *Broker {
+		return newBroker(func(b *Broker) {
+			if value != "" {
+				b.Annotations[BrokerPartitionsAnnotationKey] = value
+			}
+		})
+	}
+	for value, want := range map[string]int{"": 1, "1": 1, "3": 3, "16": 16} {
+		if b := with(value); b.Partitions() != want || len(ValidateBroker(b)) > 0 {
+			t.Errorf("%q is %d partitions, want %d; errors %v", value, b.Partitions(), want, ValidateBroker(b))
+		}
+	}
+	for _, value := range []string{"0", "-1", "17", "two", "1.5", " 2", "99999999999999999999"} {
+		errs := ValidateBroker(with(value))
+		if len(errs) != 1 || errs[0].Field != "metadata.annotations[eventing.knative.dev/partitions]" || !strings.Contains(errs[0].Detail, "must be a number from 1 to 16") {
+			t.Errorf("%q: %v", value, errs)
+		}
+	}
+	empty := newBroker(func(b *Broker) { b.Annotations[BrokerPartitionsAnnotationKey] = "" })
+	if errs := ValidateBroker(empty); len(errs) != 1 {
+		t.Errorf("an empty number: %v", errs)
+	}
+	for _, test := range []struct {
+		from, to string
+		allowed  bool
+	}{{"", "3", true}, {"3", "3", true}, {"3", "16", true}, {"1", "", true}, {"3", "2", false}, {"3", "", false}} {
+		errs := ValidateBrokerUpdate(with(test.to), with(test.from))
+		if allowed := len(errs) == 0; allowed != test.allowed {
+			t.Errorf("from %q to %q: %v", test.from, test.to, errs)
+		}
+		if !test.allowed && !strings.Contains(errs.ToAggregate().Error(), "must be at least 3: partitions may have undelivered events") {
+			t.Errorf("from %q to %q: %v", test.from, test.to, errs)
+		}
+	}
+}

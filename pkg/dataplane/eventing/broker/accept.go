@@ -179,7 +179,7 @@ func (s *stream) append(ctx context.Context, events []*event.Event, from trace.O
 		return at, err
 	}
 	for i := range w.plans {
-		s.broker.options.Tails.Offer(s.spec.Key, w.plans[i].event, at)
+		s.broker.options.Tails.Offer(s.spec.Key.Whole(), w.plans[i].event, at)
 	}
 	s.counts.accepted.Add(int64(len(events)))
 	w.countMatched()

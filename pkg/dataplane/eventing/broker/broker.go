@@ -62,7 +62,8 @@ type Broker struct {
 	options Options
 	ctx     context.Context
 	cancel  context.CancelFunc
-	// streams has a *stream for each eventing.Key, consumers a *consumer.
+	// streams has a *stream for the eventing.Key of each partition that is here, consumers a *consumer for the key of each consumer with
+	// the number of the partition.
 	streams, consumers sync.Map
 	// streamCounts and consumerCounts are the counters of all objects that were ever served here and exist.
 	streamCounts   counters[streamCounts]
@@ -118,7 +119,7 @@ func (b *Broker) SetStream(ctx context.Context, spec eventing.Stream) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.streams.Store(spec.Key, s)
-	b.AddAddress(spec.Key)
+	b.AddAddress(spec.Key.Whole())
 	if b.started {
 		s.resume()
 	}
@@ -130,7 +131,7 @@ func (b *Broker) RemoveStream(ctx context.Context, key eventing.Key) error {
 	if err := b.deleteStream(ctx, key); err != nil {
 		return err
 	}
-	b.streamCounts.remove(key)
+	b.streamCounts.remove(key.Whole())
 	return nil
 }
 
@@ -141,16 +142,16 @@ func (b *Broker) deleteStream(ctx context.Context, key eventing.Key) error {
 	}
 	s := found.(*stream)
 	s.close()
-	b.options.Tails.End(key)
+	b.options.Tails.End(key.Whole())
 	s.byUID.Range(func(_, c any) bool {
-		b.consumers.CompareAndDelete(c.(*consumer).config.Load().Key, c)
+		b.consumers.CompareAndDelete(keyOf(c.(*consumer).config.Load()), c)
 		return true
 	})
-	if err := b.options.Log.DeleteStream(ctx, string(s.spec.UID)); err != nil {
+	if err := b.options.Log.DeleteStream(ctx, logID(&s.spec)); err != nil {
 		return fmt.Errorf("delete event log of %s: %w", key, err)
 	}
 	b.streams.Delete(key)
-	b.RemoveAddress(key)
+	b.RemoveAddress(key.Whole())
 	return nil
 }
 
@@ -169,14 +170,15 @@ func (b *Broker) SetConsumer(ctx context.Context, config eventing.Consumer) erro
 	if err != nil {
 		return fmt.Errorf("read filters of %s: %w", config.Key, err)
 	}
-	if before, ok := b.consumers.Load(config.Key); ok {
+	key := keyOf(&config)
+	if before, ok := b.consumers.Load(key); ok {
 		before := before.(*consumer)
 		if have := before.config.Load(); have.UID != config.UID || before.stream != s || before.ctx.Err() != nil {
 			if b.ctx.Err() != nil {
 				// Stop ended the consumer, which the log keeps the events of.
 				return errStopped
 			}
-			if err := b.deleteConsumer(ctx, config.Key); err != nil {
+			if err := b.deleteConsumer(ctx, key); err != nil {
 				return err
 			}
 		}
@@ -187,7 +189,7 @@ func (b *Broker) SetConsumer(ctx context.Context, config eventing.Consumer) erro
 	if c == nil {
 		c = newConsumer(s, &config, b.options.Clock)
 		s.byUID.Store(config.UID, c)
-		b.consumers.Store(config.Key, c)
+		b.consumers.Store(key, c)
 		if s.resumed {
 			c.start(s.queues)
 			s.unassigned.readStored(c)
@@ -207,13 +209,16 @@ func (b *Broker) SetConsumer(ctx context.Context, config eventing.Consumer) erro
 	return nil
 }
 
-// RemoveConsumer ends the deliveries to a consumer, and deletes what it has not got, if it is here. It removes the counters of the
-// consumer in any case.
+// keyOf returns the key of a consumer with the number of the partition from which it gets events.
+func keyOf(c *eventing.Consumer) eventing.Key { return c.Key.Part(c.Stream.Partition) }
+
+// RemoveConsumer ends the deliveries to a consumer from one partition, which its key has, and deletes what it has not got, if the partition
+// is here. It removes the counters of the consumer in any case.
 func (b *Broker) RemoveConsumer(ctx context.Context, key eventing.Key) error {
 	if err := b.deleteConsumer(ctx, key); err != nil {
 		return err
 	}
-	b.consumerCounts.remove(key)
+	b.consumerCounts.remove(key.Whole())
 	return nil
 }
 
@@ -238,12 +243,18 @@ func (b *Broker) deleteConsumer(ctx context.Context, key eventing.Key) error {
 	return nil
 }
 
-// Health returns the last reported health of the deliveries to a consumer.
-func (b *Broker) Health(key eventing.Key) eventing.Health {
-	if c, ok := b.consumers.Load(key); ok {
-		return c.(*consumer).health.get()
+// Health returns the last reported health of the deliveries to a consumer: of the partition that fails longest, if one does.
+func (b *Broker) Health(key eventing.Key) (worst eventing.Health) {
+	for n := range eventing.MaxPartitions {
+		c, ok := b.consumers.Load(key.Part(n))
+		if !ok {
+			continue
+		}
+		if h := c.(*consumer).health.get(); h.Failing && (!worst.Failing || h.Since.Before(worst.Since)) {
+			worst = h
+		}
 	}
-	return eventing.Health{}
+	return worst
 }
 
 // Start begins to deliver. It is to be called once all streams and consumers that there are have been set, as far as

@@ -20,12 +20,15 @@ type counted[T any] struct {
 
 // of returns the counters of an object, which start at zero for an object with another UID.
 func (c *counters[T]) of(key eventing.Key, uid types.UID) *T {
-	if found, ok := c.byKey.Load(key); ok && found.(*counted[T]).uid == uid {
-		return &found.(*counted[T]).counts
+	for {
+		found, ok := c.byKey.LoadOrStore(key, &counted[T]{uid: uid})
+		if n := found.(*counted[T]); n.uid == uid {
+			return &n.counts
+		}
+		if ok {
+			c.byKey.CompareAndDelete(key, found)
+		}
 	}
-	n := &counted[T]{uid: uid}
-	c.byKey.Store(key, n)
-	return &n.counts
 }
 
 // remove removes the counters of a deleted object, if there are any.

@@ -105,7 +105,7 @@ func (c *consumer) sendDeadLetter(ctx context.Context, d *delivery.Delivery) del
 // storeDeadLetter adds an event to the dead letter store, or keeps it in the log until that is possible.
 func (c *consumer) storeDeadLetter(ctx context.Context, config *eventing.Consumer, d *delivery.Delivery) delivery.Outcome {
 	options := &c.stream.broker.options
-	letter := deadletter.Letter{Consumer: config.Key, ConsumerUID: config.UID, Stream: config.Stream}
+	letter := deadletter.Letter{Consumer: config.Key, ConsumerUID: config.UID, Stream: config.Stream.Whole()}
 	var found bool
 	if letter.Event, letter.Failure, found = deadletter.Reported(d.Event); !found {
 		// The sink was removed after the failure.

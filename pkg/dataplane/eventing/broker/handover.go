@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/backoff"
@@ -26,7 +25,7 @@ const (
 // open returns a stream that is not served yet.
 func (b *Broker) open(ctx context.Context, spec eventing.Stream) (*stream, error) {
 	log, err := b.options.Log.Stream(ctx, eventlog.StreamConfig{
-		ID: string(spec.UID), Description: spec.Key.String(), Tenant: spec.Key.Namespace, Memory: spec.Memory,
+		ID: logID(&spec), Description: spec.Key.String(), Tenant: spec.Key.Namespace, Memory: spec.Memory,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("create event log of %s: %w", spec.Key, err)
@@ -51,7 +50,7 @@ func (b *Broker) AcquireStream(ctx context.Context, spec eventing.Stream, consum
 			return false, err
 		}
 		b.streams.Store(spec.Key, s)
-		b.AddAddress(spec.Key)
+		b.AddAddress(spec.Key.Whole())
 	}
 	var errs []error
 	for i := range consumers {
@@ -73,11 +72,11 @@ func (b *Broker) ReleaseStream(key eventing.Key) {
 		return
 	}
 	s.removed.Store(true)
-	b.options.Tails.End(key)
+	b.options.Tails.End(key.Whole())
 	s.deliveries.Halt()
 	consumers := s.allConsumers()
 	for _, c := range consumers {
-		b.consumers.CompareAndDelete(c.config.Load().Key, c)
+		b.consumers.CompareAndDelete(keyOf(c.config.Load()), c)
 	}
 	// Segments that are read meanwhile return with the others: segments of closed log consumers would be redelivered later.
 	queues := queuesOf(consumers)
@@ -85,7 +84,7 @@ func (b *Broker) ReleaseStream(key eventing.Key) {
 		q.Halt(false)
 	}
 	release := func() {
-		b.options.Log.ReleaseStream(string(s.spec.UID))
+		b.options.Log.ReleaseStream(logID(&s.spec))
 		s.cancel()
 	}
 	timer := b.options.Clock.AfterFunc(releaseGrace, release)
@@ -157,10 +156,10 @@ func (b *Broker) watch() {
 	}
 }
 
-// Restored is Refresh for a stream that something was restored to, by its UID.
-func (b *Broker) Restored(ctx context.Context, uid types.UID) (err error) {
+// Restored is Refresh for a stream that something was restored to, by the ID of its log.
+func (b *Broker) Restored(ctx context.Context, id string) (err error) {
 	b.streams.Range(func(key, s any) bool {
-		if s.(*stream).spec.UID != uid {
+		if logID(&s.(*stream).spec) != id {
 			return true
 		}
 		err = b.Refresh(ctx, key.(eventing.Key))

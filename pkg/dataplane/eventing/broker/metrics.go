@@ -94,20 +94,27 @@ func (m *collector) CollectWithStability(to chan<- metrics.Metric) {
 		counter(d.matched, n.matched.Load())
 		counter(d.looped, n.looped.Load())
 	})
-	lags := map[*stream]time.Duration{}
+	// The partitions of a stream are counted together.
+	lags, inFlights := map[eventing.Key]time.Duration{}, map[eventing.Key]int{}
+	b.streams.Range(func(key, _ any) bool {
+		lags[key.(eventing.Key).Whole()] = 0
+		return true
+	})
 	b.consumers.Range(func(key, found any) bool {
-		c := found.(*consumer)
+		c, consumer := found.(*consumer), key.(eventing.Key).Whole()
 		lag, inFlight := c.lag(now)
-		lags[c.stream] = max(lags[c.stream], lag)
-		gauge := gaugeOf(to, key.(eventing.Key))
-		gauge(d.inFlight, float64(inFlight))
-		gauge(d.oldest, lag.Seconds())
+		for _, of := range []eventing.Key{consumer, c.stream.spec.Key.Whole()} {
+			lags[of] = max(lags[of], lag)
+		}
+		inFlights[consumer] += inFlight
 		return true
 	})
-	b.streams.Range(func(key, found any) bool {
-		gaugeOf(to, key.(eventing.Key))(d.oldest, lags[found.(*stream)].Seconds())
-		return true
-	})
+	for key, lag := range lags {
+		gaugeOf(to, key)(d.oldest, lag.Seconds())
+	}
+	for key, inFlight := range inFlights {
+		gaugeOf(to, key)(d.inFlight, float64(inFlight))
+	}
 }
 
 // dispatch sends the durations of attempts for a consumer.

@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/eventing/delivery"
+	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
 // Prune deletes the streams and queues of deleted objects from the log. It ignores streams that were created after its list of the
@@ -34,19 +36,39 @@ func (b *Broker) pruneStreams(ctx context.Context) error {
 	}
 	uids := make([]types.UID, 0, len(ids))
 	for _, id := range ids {
-		uids = append(uids, types.UID(id))
+		uids = append(uids, UIDOf(id))
 	}
 	gone, err := b.options.gone(ctx, uids)
 	if err != nil {
 		return err
 	}
-	for uid := range gone {
-		klog.FromContext(ctx).Info("Deleting events of removed Broker or Channel", "uid", uid)
-		if err := b.options.Log.DeleteStream(ctx, string(uid)); err != nil {
+	for _, id := range ids {
+		if !gone.Has(UIDOf(id)) {
+			continue
+		}
+		klog.FromContext(ctx).Info("Deleting events of removed Broker or Channel", "log", id)
+		if err := b.options.Log.DeleteStream(ctx, id); err != nil {
 			return fmt.Errorf("delete event log: %w", err)
 		}
 	}
 	return nil
+}
+
+// partitionInfix separates a UID from the number of a partition in the ID of a log.
+const partitionInfix = "_"
+
+// logID returns the ID of the log of a partition: the UID of the stream, with the number of the partition after the first one.
+func logID(s *eventing.Stream) string {
+	if s.Key.Partition == 0 {
+		return string(s.UID)
+	}
+	return string(s.UID) + partitionInfix + strconv.Itoa(s.Key.Partition)
+}
+
+// UIDOf returns the UID of the stream that a log belongs to.
+func UIDOf(id string) types.UID {
+	uid, _, _ := strings.Cut(id, partitionInfix)
+	return types.UID(uid)
 }
 
 // pruneQueues deletes the queues of deleted consumers among queues that have records. A queue that RemoveConsumer deleted has

@@ -39,6 +39,8 @@ type installation struct {
 	cut sets.Set[string]
 	// subscribed are consumers that exist in the API, but that replicas have not observed yet. mu guards it.
 	subscribed []eventing.Consumer
+	// forwards is the number of requests with events that replicas forwarded. mu guards it.
+	forwards int
 }
 
 // sharded is a replica.
@@ -81,7 +83,7 @@ func (i *installation) add(name string, seen ...string) *sharded {
 		Exists:        func(uid types.UID) bool { return !i.absent[uid] },
 		HealthChanged: func(eventing.Key) {},
 	})
-	owners := ownership.NewTable(r.view, eventing.Key.String)
+	owners := ownership.NewTable(r.view, streams.Place)
 	r.shards = streams.New(ctx, streams.Options{
 		Broker: r.broker, Owners: owners, Peers: transport{i, name},
 		Subscribed: func(context.Context) ([]eventing.Consumer, error) {
@@ -91,10 +93,13 @@ func (i *installation) add(name string, seen ...string) *sharded {
 		},
 	})
 	r.ingress = ingress.New(ingress.Options{Accept: r.shards.Accept, Exists: r.shards.Exists, Peers: &ingress.Forwarder{
+		Router: r.shards.Route,
 		Owners: owners, Transport: transport{i, name}, Exists: r.shards.Exists,
 	}})
 	r.peers.Handle("/"+ingress.ForwardedElement+"/", http.StripPrefix("/"+ingress.ForwardedElement, r.ingress.Forwarded()))
 	r.peers.Handle("/"+streams.HandoverElement+"/", http.StripPrefix("/"+streams.HandoverElement, r.shards.Handover()))
+	r.peers.Handle("/"+streams.ConsumersElement+"/", http.StripPrefix("/"+streams.ConsumersElement, r.shards.HasConsumer()))
+	r.peers.Handle("/"+streams.PartitionsElement+"/", http.StripPrefix("/"+streams.PartitionsElement, r.shards.HasPartition()))
 	for n := range streamCount {
 		i.must(r.shards.SetStream(ctx, eventing.Stream{Key: streamKey(n), UID: types.UID(streamKey(n).Name)}))
 		c := trigger(fmt.Sprint("t", n), withDelivery(eventing.Delivery{Retry: 10, Policy: eventing.BackoffLinear, Backoff: time.Second}))
@@ -132,7 +137,7 @@ func (i *installation) see(replicas []string, seen ...string) {
 func owned(t *testing.T, by string, names ...string) int {
 	t.Helper()
 	for n := range streamCount {
-		if ownership.Among(set(by, names...), eventing.Key.String).Owns(streamKey(n)) {
+		if ownership.Among(set(by, names...), streams.Place).Owns(streamKey(n)) {
 			return n
 		}
 	}
@@ -170,6 +175,9 @@ type transport struct {
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.mu.Lock()
 	gone := t.cut.HasAny(t.from, r.URL.Host)
+	if strings.HasPrefix(r.URL.Path, "/"+ingress.ForwardedElement+"/") {
+		t.forwards++
+	}
 	t.mu.Unlock()
 	if gone {
 		return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
@@ -182,11 +190,19 @@ func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
 // post sends an event to a replica, and returns the status of the answer.
 func (i *installation) post(replica string, n int, id string) int {
 	i.Helper()
+	return i.sendTo(replica, streamKey(n), map[string]string{"id": id})
+}
+
+// sendTo sends an event with some attributes to a replica, and returns the status of the answer.
+func (i *installation) sendTo(replica string, to eventing.Key, attributes map[string]string) int {
+	i.Helper()
 	ctx, cancel := context.WithCancel(i.Context())
 	defer cancel()
-	r := httptest.NewRequestWithContext(ctx, http.MethodPost, ingress.Path(streamKey(n)), strings.NewReader("data"))
-	for name, value := range map[string]string{"specversion": "1.0", "id": id, "source": "/s", "type": "t"} {
-		r.Header.Set("Ce-"+name, value)
+	r := httptest.NewRequestWithContext(ctx, http.MethodPost, ingress.Path(to), strings.NewReader("data"))
+	for _, all := range []map[string]string{{"specversion": "1.0", "source": "/s", "type": "t"}, attributes} {
+		for name, value := range all {
+			r.Header.Set("Ce-"+name, value)
+		}
 	}
 	recorder := httptest.NewRecorder()
 	i.replicas[replica].ingress.ServeHTTP(recorder, r)
@@ -414,7 +430,7 @@ func TestShardsPartition(t *testing.T) {
 func TestShardsWaitForOwner(t *testing.T) {
 	install(t, abc, func(i *installation) {
 		n := owned(t, "a", abc...)
-		owner, _ := ownership.Among(set("b", "b", "c"), eventing.Key.String).Owner(streamKey(n))
+		owner, _ := ownership.Among(set("b", "b", "c"), streams.Place).Owner(streamKey(n))
 		next := owner.Name
 		other := "b"
 		if next == "b" {

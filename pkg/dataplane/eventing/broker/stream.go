@@ -15,7 +15,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// stream is a Broker or a Channel.
+// stream is a Broker or a Channel, or a partition of a Broker.
 type stream struct {
 	spec   eventing.Stream
 	broker *Broker
@@ -51,7 +51,7 @@ type matchers struct {
 type streamCounts struct{ accepted, matched, looped atomic.Int64 }
 
 func newStream(b *Broker, spec eventing.Stream, log logqueue.Stream, queues map[string]uint64) *stream {
-	s := &stream{spec: spec, broker: b, log: log, queues: queues, counts: b.streamCounts.of(spec.Key, spec.UID)}
+	s := &stream{spec: spec, broker: b, log: log, queues: queues, counts: b.streamCounts.of(spec.Key.Whole(), spec.UID)}
 	s.ctx, s.cancel = context.WithCancel(klog.NewContext(b.ctx, klog.FromContext(b.ctx).WithValues("stream", spec.Key.String())))
 	s.consumers.Store(&matchers{Index: &filter.Index[types.UID, *consumer]{}})
 	s.appends.Store(newAppends())

@@ -50,7 +50,7 @@ func appendKeys(keys []eventing.Key, consumers []*consumer) []eventing.Key {
 
 // traced returns a record about an event of the stream, without what happened.
 func (s *stream) traced(e *event.Event, accepted time.Time) trace.Record {
-	r := trace.Record{Stream: s.spec.Key, StreamUID: s.spec.UID, Accepted: accepted}
+	r := trace.Record{Stream: s.spec.Key.Whole(), StreamUID: s.spec.UID, Accepted: accepted}
 	r.ID, _ = e.Get(event.ID)
 	r.Source, _ = e.Get(event.Source)
 	return r

@@ -52,6 +52,8 @@ const (
 	// SchemaURL and DataContentEncoding are attributes of CloudEvents 0.3 only.
 	SchemaURL           = "schemaurl"
 	DataContentEncoding = "datacontentencoding"
+	// PartitionKey is the same for events whose order matters (CloudEvents Partitioning 1.0.2).
+	PartitionKey = "partitionkey"
 	// TTL counts down how many brokers an event may still pass through (behaviour of brokers, loops).
 	TTL = "knativebrokerttl"
 	// ErrorDest, ErrorCode and ErrorData of a dead letter are the address that did not accept it, the HTTP status of the

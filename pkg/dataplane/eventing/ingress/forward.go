@@ -33,10 +33,12 @@ var hopByHop = []string{
 	"Connection", "Keep-Alive", "Proxy-Connection", "Te", "Trailer", "Transfer-Encoding", "Upgrade", "Expect", "Content-Length",
 }
 
-// Forwarder forwards requests to the owners of streams. It implements Peers.
+// Forwarder forwards requests to the owners of partitions. It implements Peers.
 type Forwarder struct {
-	// Owners are the owners of all streams.
+	// Owners are the owners of all partitions.
 	Owners *ownership.Table[eventing.Key]
+	// Router returns a partition for the next request for a stream, as Peers does.
+	Router func(to eventing.Key) (partition eventing.Key, self bool)
 	// Transport sends requests to other replicas.
 	Transport http.RoundTripper
 	// Exists reports whether a stream exists.
@@ -45,8 +47,8 @@ type Forwarder struct {
 
 var _ Peers = (*Forwarder)(nil)
 
-// Owns implements Peers.
-func (f *Forwarder) Owns(to eventing.Key) bool { return f.Owners.Owns(to) }
+// Route implements Peers.
+func (f *Forwarder) Route(to eventing.Key) (partition eventing.Key, self bool) { return f.Router(to) }
 
 // Forward implements Peers. While the membership changes, it waits for a moment for the owner of the stream.
 func (f *Forwarder) Forward(ctx context.Context, method string, to eventing.Key, header http.Header, body []byte) error {
@@ -104,7 +106,7 @@ func (f *Forwarder) send(ctx context.Context, owner membership.Member, method st
 		refusal.RetryAfter = time.Duration(after) * time.Second
 	}
 	// The other replica may not know the membership, or the stream, that this one knows.
-	if refusal.Status == http.StatusMisdirectedRequest || refusal.Status == http.StatusNotFound && f.Exists(to) {
+	if refusal.Status == http.StatusMisdirectedRequest || refusal.Status == http.StatusNotFound && f.Exists(to.Whole()) {
 		return true, &Refusal{Status: http.StatusServiceUnavailable, Message: to.String() + " is not ready to accept events yet"}
 	}
 	return false, refusal

@@ -160,8 +160,8 @@ func (h *Handler) options(w http.ResponseWriter, r *http.Request, forwarded bool
 	to, err := h.target(r)
 	if err == nil && !h.exists(to) {
 		err = missing(to)
-		if h.remote(to, forwarded) {
-			if done, answer := h.forward(r, to, nil); done {
+		if partition, remote := h.remote(to, forwarded); remote {
+			if done, answer := h.forward(r, partition, nil); done {
 				err = answer
 			}
 		}
@@ -185,7 +185,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time, 
 	if err != nil {
 		return err
 	}
-	remote := h.remote(to, forwarded)
+	partition, remote := h.remote(to, forwarded)
 	exists := h.exists(to)
 	if !remote && !exists {
 		return missing(to)
@@ -213,7 +213,7 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time, 
 		if err := h.verifyRemote(r, to, body, sender); err != nil {
 			return err
 		}
-		if done, err := h.forwardEvents(r, to, body.data, sender); done {
+		if done, err := h.forwardEvents(r, partition, body.data, sender); done {
 			return err
 		}
 	}
@@ -221,8 +221,12 @@ func (h *Handler) post(w http.ResponseWriter, r *http.Request, start time.Time, 
 	if !errors.Is(err, eventing.ErrNotOwner) {
 		return err
 	}
+	if other := (eventing.OtherOwner{}); errors.As(err, &other) {
+		// For example, the partition of the events' key.
+		partition = other.Partition
+	}
 	if h.peers != nil && !forwarded {
-		if done, err := h.forwardEvents(r, to, body.data, sender); done {
+		if done, err := h.forwardEvents(r, partition, body.data, sender); done {
 			return err
 		}
 	}

@@ -11,10 +11,11 @@ import (
 
 // Peers are the replicas of this server. Each owns some streams.
 type Peers interface {
-	// Owns reports whether this replica owns a stream, which need not exist.
-	Owns(to eventing.Key) bool
-	// Forward forwards a request to the owner of a stream, and returns nil if the owner accepted it. It fails with ErrOwner if
-	// this replica owns the stream by now, and otherwise with a *Refusal, possibly the owner's.
+	// Route returns a partition of a stream, which need not exist, for the next request, and whether this replica owns it: one of its own
+	// if there is any.
+	Route(to eventing.Key) (partition eventing.Key, self bool)
+	// Forward forwards a request to the owner of a partition, and returns nil if the owner accepted it. It fails with ErrOwner if
+	// this replica owns the partition by now, and otherwise with a *Refusal, possibly the owner's.
 	Forward(ctx context.Context, method string, to eventing.Key, header http.Header, body []byte) error
 }
 
@@ -35,9 +36,14 @@ func Path(to eventing.Key) string {
 	return "/" + to.Namespace + "/" + to.Name
 }
 
-// remote reports whether to forward a request: the owner of a stream is the first replica to learn that it exists.
-func (h *Handler) remote(to eventing.Key, forwarded bool) bool {
-	return h.peers != nil && !forwarded && !h.peers.Owns(to)
+// remote returns the partition to which a request for a stream is forwarded if this replica owns none: the owner of a stream is the first
+// replica to learn that it exists.
+func (h *Handler) remote(to eventing.Key, forwarded bool) (partition eventing.Key, remote bool) {
+	if h.peers == nil || forwarded {
+		return to, false
+	}
+	partition, self := h.peers.Route(to)
+	return partition, !self
 }
 
 // forward forwards a request to the owner. It returns false if this replica is the owner.

@@ -19,7 +19,7 @@ type fakePeers struct {
 	sent []string
 }
 
-func (e *fakePeers) Owns(eventing.Key) bool { return false }
+func (e *fakePeers) Route(to eventing.Key) (eventing.Key, bool) { return to, false }
 
 func (e *fakePeers) Forward(_ context.Context, method string, to eventing.Key, header http.Header, body []byte) error {
 	e.sent = append(e.sent, method+" "+Path(to)+" "+header.Get("Ce-Id")+" "+string(body))

@@ -124,8 +124,8 @@ func TestOrigin(t *testing.T) {
 // forwards are peers that own every stream and keep the headers of requests.
 type forwards struct{ headers []http.Header }
 
-// Owns implements Peers.
-func (f *forwards) Owns(eventing.Key) bool { return false }
+// Route implements Peers.
+func (f *forwards) Route(to eventing.Key) (eventing.Key, bool) { return to, false }
 
 // Forward implements Peers.
 func (f *forwards) Forward(_ context.Context, _ string, _ eventing.Key, header http.Header, _ []byte) error {

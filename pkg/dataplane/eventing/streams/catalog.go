@@ -3,34 +3,42 @@ package streams
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
 // catalog has all streams and consumers, regardless of their owner. It may be used concurrently.
 type catalog struct {
-	// streams has a *stream for each stream that was set or has consumers.
+	// streams has a *stream for each partition of a stream that was set or has consumers.
 	streams sync.Map
 
-	// mu guards consumers: the stream of each consumer.
+	// mu guards consumers: the stream of each consumer, without partition.
 	mu        sync.Mutex
 	consumers map[eventing.Key]eventing.Key
 }
 
-// stream is a stream with its consumers.
+// stream is a partition of a stream with its consumers.
 type stream struct {
 	key eventing.Key
 	// exists is true once the stream was set, and false while only its consumers are known.
 	exists atomic.Bool
+	// partitions is the number of partitions that were set, of a stream that exists. Only the first partition has it.
+	partitions atomic.Int32
+	// turn chooses the partition of the next events, share is the share of this replica. Only the first partition has both.
+	turn  atomic.Uint32
+	share atomic.Pointer[share]
 	// gate is open while this replica accepts events.
 	gate *gate
 
-	// mu is held while the stream changes or is handed over. It guards the fields below.
+	// mu is held while the stream changes or is handed over. It guards the fields below. The mu of the first partition is locked first.
 	mu        sync.Mutex
 	spec      *eventing.Stream
 	consumers map[eventing.Key]eventing.Consumer
 	// served is true while the broker serves the stream.
 	served bool
+	// since is the time at which the partition was set first.
+	since time.Time
 	// obsolete is true once the stream was deleted from the catalog.
 	obsolete bool
 }
@@ -80,17 +88,21 @@ func (c *catalog) streamOf(consumer eventing.Key) (key eventing.Key, found bool)
 	return key, found
 }
 
-// setConsumer adds or replaces a consumer of a stream whose mu is held.
+// setConsumer adds or replaces a consumer of a partition whose mu is held.
 func (c *catalog) setConsumer(st *stream, config eventing.Consumer) {
+	config.Stream = st.key
 	st.consumers[config.Key] = config
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.consumers[config.Key] = st.key
+	c.consumers[config.Key] = st.key.Whole()
 }
 
-// removeConsumer removes a consumer of a stream whose mu is held.
+// removeConsumer removes a consumer of a partition whose mu is held. The first partition is the last.
 func (c *catalog) removeConsumer(st *stream, consumer eventing.Key) {
 	delete(st.consumers, consumer)
+	if st.key.Partition > 0 {
+		return
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.consumers, consumer)

@@ -5,10 +5,14 @@
 // events in the event log. The new owner sets all consumers, including consumers that its informers do not know yet, and reads the log
 // as after a restart. While two replicas both consider themselves the owner, both accept events and share the deliveries: an event may
 // be delivered twice then, but none is lost, because both use the same log.
+//
+// A stream with several partitions is served as one stream for each, with all its consumers. A replica accepts events in its own
+// partitions. Events with the same partition key have the same partition, whose owner accepts them.
 package streams
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -34,6 +38,7 @@ type Broker interface {
 	RemoveStream(ctx context.Context, key eventing.Key) error
 	Refresh(ctx context.Context, key eventing.Key) error
 	SetConsumer(ctx context.Context, config eventing.Consumer) error
+	// RemoveConsumer removes a consumer of one partition, which the key has.
 	RemoveConsumer(ctx context.Context, key eventing.Key) error
 	Health(key eventing.Key) eventing.Health
 	Accept(ctx context.Context, key eventing.Key, events []*event.Event) error
@@ -44,10 +49,15 @@ type Broker interface {
 	Stop(timeout time.Duration)
 }
 
+// Place determines the owner of a partition: successive partitions of a stream have different owners.
+func Place(partition eventing.Key) ownership.Place {
+	return ownership.Place{Name: partition.Whole().String(), Rank: partition.Partition}
+}
+
 // Options configure a Manager.
 type Options struct {
 	Broker Broker
-	// Owners are the owners of all streams.
+	// Owners are the owners of all partitions, by Place.
 	Owners *ownership.Table[eventing.Key]
 	// Subscribed lists the consumers whose status says that they are subscribed. It sets only Key, UID and Stream of each. A replica
 	// that gains a stream rejects its events until all of these have been set here, because informers may lag behind the former
@@ -95,34 +105,85 @@ func (m *Manager) Exists(stream eventing.Key) bool {
 	return st != nil && st.exists.Load()
 }
 
-// SetStream adds or changes a stream, and serves it if this replica owns it.
+// SetStream adds or changes a stream, and serves the partitions that this replica owns.
 func (m *Manager) SetStream(ctx context.Context, spec eventing.Stream) error {
-	st := m.catalog.lock(spec.Key)
-	defer st.mu.Unlock()
-	if st.spec != nil && st.spec.UID != spec.UID {
-		if err := m.remove(ctx, st); err != nil {
+	first := m.catalog.lock(spec.Key)
+	defer first.mu.Unlock()
+	if first.spec != nil && first.spec.UID != spec.UID {
+		if err := m.removeAll(ctx, first); err != nil {
 			return err
 		}
 	}
+	err := m.setPartition(ctx, first, spec)
+	have, want := int(first.partitions.Load()), max(1, spec.Partitions)
+	for n := 1; n < max(have, want); n++ {
+		st := m.catalog.lock(spec.Key.Part(n))
+		if st.spec == nil {
+			for _, config := range first.consumers {
+				m.catalog.setConsumer(st, config)
+			}
+		}
+		err = errors.Join(err, m.setPartition(ctx, st, spec))
+		st.mu.Unlock()
+	}
+	if err == nil {
+		// Events are not accepted in a partition that could not be set.
+		first.partitions.Store(int32(max(have, want)))
+	}
+	first.exists.Store(true)
+	return err
+}
+
+// setPartition sets a partition whose mu is held.
+func (m *Manager) setPartition(ctx context.Context, st *stream, spec eventing.Stream) error {
+	if spec.Key = st.key; st.spec == nil {
+		st.since = time.Now()
+	}
 	st.spec = &spec
 	st.exists.Store(true)
-	m.options.Broker.AddAddress(spec.Key)
+	m.options.Broker.AddAddress(spec.Key.Whole())
 	return ignoreBehind(m.acquire(ctx, st))
 }
 
-// RemoveStream removes a stream, and deletes its events if this replica owns it. Broker.Prune deletes the events of a stream that is
-// removed while it has no owner.
+// RemoveStream removes a stream, and deletes the events of the partitions that this replica owns. Broker.Prune deletes the events of a
+// stream that is removed while it has no owner.
 func (m *Manager) RemoveStream(ctx context.Context, key eventing.Key) error {
+	first := m.catalog.lock(key)
+	defer first.mu.Unlock()
+	if err := m.removeAll(ctx, first); err != nil {
+		return err
+	}
+	m.catalog.forget(first)
+	return nil
+}
+
+// removeAll removes the partitions of a stream. The mu of the first one is held.
+func (m *Manager) removeAll(ctx context.Context, first *stream) error {
+	for n := 1; n < int(first.partitions.Load()); n++ {
+		if err := m.removeOne(ctx, first.key.Part(n)); err != nil {
+			return err
+		}
+	}
+	if err := m.remove(ctx, first); err != nil {
+		return err
+	}
+	first.partitions.Store(0)
+	return nil
+}
+
+// removeOne removes a partition after the first one.
+func (m *Manager) removeOne(ctx context.Context, key eventing.Key) error {
 	st := m.catalog.lock(key)
 	defer st.mu.Unlock()
 	if err := m.remove(ctx, st); err != nil {
 		return err
 	}
+	clear(st.consumers)
 	m.catalog.forget(st)
 	return nil
 }
 
-// remove removes a stream whose mu is held.
+// remove removes a partition whose mu is held.
 func (m *Manager) remove(ctx context.Context, st *stream) error {
 	st.exists.Store(false)
 	st.gate.set(false)
@@ -131,24 +192,45 @@ func (m *Manager) remove(ctx context.Context, st *stream) error {
 	}
 	st.served = false
 	if st.spec != nil {
-		m.options.Broker.RemoveAddress(st.key)
+		m.options.Broker.RemoveAddress(st.key.Whole())
 		st.spec = nil
 	}
 	return nil
 }
 
-// SetConsumer adds or changes a consumer, and delivers events to it if this replica owns its stream.
+// SetConsumer adds or changes a consumer, and delivers events to it from the partitions that this replica owns. If it owns the first one, the
+// owners of the others have set the consumer too when SetConsumer has returned.
 func (m *Manager) SetConsumer(ctx context.Context, config eventing.Consumer) error {
+	if err := m.setConsumers(ctx, config); err != nil {
+		return err
+	}
+	return m.confirm(ctx, &config)
+}
+
+// setConsumers sets a consumer of all partitions here.
+func (m *Manager) setConsumers(ctx context.Context, config eventing.Consumer) error {
 	if before, found := m.catalog.streamOf(config.Key); found && before != config.Stream {
 		if err := m.RemoveConsumer(ctx, config.Key); err != nil {
 			return err
 		}
 	}
-	st := m.catalog.lock(config.Stream)
-	defer st.mu.Unlock()
+	first := m.catalog.lock(config.Stream)
+	defer first.mu.Unlock()
+	err := m.setConsumer(ctx, first, config)
+	for n := 1; n < int(first.partitions.Load()); n++ {
+		st := m.catalog.lock(config.Stream.Part(n))
+		err = errors.Join(err, m.setConsumer(ctx, st, config))
+		st.mu.Unlock()
+	}
+	return err
+}
+
+// setConsumer sets a consumer of a partition whose mu is held.
+func (m *Manager) setConsumer(ctx context.Context, st *stream, config eventing.Consumer) error {
+	config.Stream = st.key
 	m.catalog.setConsumer(st, config)
 	if !st.served {
-		if !m.options.Owners.Owns(config.Stream) {
+		if !m.options.Owners.Owns(st.key) {
 			return nil
 		}
 		if err := m.acquire(ctx, st); err != nil {
@@ -158,15 +240,28 @@ func (m *Manager) SetConsumer(ctx context.Context, config eventing.Consumer) err
 	return m.options.Broker.SetConsumer(ctx, config)
 }
 
-// RemoveConsumer removes a consumer, and drops its deliveries if this replica owns its stream.
+// RemoveConsumer removes a consumer, and drops its deliveries from the partitions that this replica owns.
 func (m *Manager) RemoveConsumer(ctx context.Context, key eventing.Key) error {
 	stream, found := m.catalog.streamOf(key)
 	if !found {
 		return nil
 	}
-	st := m.catalog.lock(stream)
-	defer st.mu.Unlock()
-	if err := m.options.Broker.RemoveConsumer(ctx, key); err != nil {
+	first := m.catalog.lock(stream)
+	defer first.mu.Unlock()
+	for n := 1; n < int(first.partitions.Load()); n++ {
+		st := m.catalog.lock(stream.Part(n))
+		err := m.removeConsumer(ctx, st, key)
+		st.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+	return m.removeConsumer(ctx, first, key)
+}
+
+// removeConsumer removes a consumer of a partition whose mu is held.
+func (m *Manager) removeConsumer(ctx context.Context, st *stream, key eventing.Key) error {
+	if err := m.options.Broker.RemoveConsumer(ctx, key.Part(st.key.Partition)); err != nil {
 		return err
 	}
 	m.catalog.removeConsumer(st, key)
@@ -190,22 +285,62 @@ func (m *Manager) Health(consumer eventing.Key) eventing.Health {
 	return m.options.Broker.Health(consumer)
 }
 
-// Accept makes events durable for a stream that this replica owns. It waits for a moment while the stream is handed over. It
-// fails with eventing.ErrNotOwner if another replica owns the stream, and otherwise as broker.Broker does.
+// Partitions returns the number of partitions of a stream, which is 0 if it does not exist.
+func (m *Manager) Partitions(stream eventing.Key) int {
+	if first := m.catalog.find(stream); first != nil {
+		return int(first.partitions.Load())
+	}
+	return 0
+}
+
+// Route returns a partition of a stream whose owner accepts a request, and whether this replica owns it: one of its own if there is any, and
+// otherwise each of them in turn.
+func (m *Manager) Route(key eventing.Key) (partition eventing.Key, self bool) {
+	first := m.catalog.find(key)
+	if first == nil {
+		return key, m.options.Owners.Owns(key)
+	}
+	return m.share(first).route(first)
+}
+
+// share returns the share of this replica in a stream.
+func (m *Manager) share(first *stream) *share {
+	owners, partitions := m.options.Owners.Current(), max(1, int(first.partitions.Load()))
+	if s := first.share.Load(); s != nil && s.partitions == partitions && s.owners.Equal(owners) {
+		return s
+	}
+	s := &share{owners: owners, partitions: partitions}
+	for n := range partitions {
+		if partition := first.key.Part(n); owners.Owns(partition) {
+			s.own = append(s.own, partition)
+		}
+	}
+	first.share.Store(s)
+	return s
+}
+
+// Accept makes events durable in a partition of a stream that this replica owns. It waits for a moment while the partition is handed over. It
+// fails with an eventing.OtherOwner if another replica owns the partition, and otherwise as broker.Broker does.
 func (m *Manager) Accept(ctx context.Context, stream eventing.Key, events []*event.Event) error {
 	var timeout *time.Timer
 	for {
 		changed := m.options.Owners.Changed()
-		st := m.catalog.find(stream)
-		if st == nil || !st.exists.Load() {
+		first := m.catalog.find(stream)
+		if first == nil || !first.exists.Load() {
 			return eventing.Reject(eventing.ErrNotFound, "%s does not exist", stream)
 		}
-		passed, opened, err := st.gate.pass(func() error { return m.options.Broker.Accept(ctx, stream, events) })
-		if passed {
-			return err
+		partition, self := m.share(first).of(first, events)
+		st := m.catalog.find(partition)
+		var opened <-chan struct{}
+		if st != nil {
+			passed, later, err := st.gate.pass(func() error { return m.options.Broker.Accept(ctx, partition, events) })
+			if passed {
+				return err
+			}
+			opened = later
 		}
-		if !m.options.Owners.Owns(stream) {
-			return eventing.ErrNotOwner
+		if !self {
+			return eventing.OtherOwner{Partition: partition}
 		}
 		if timeout == nil {
 			timeout = time.NewTimer(patience)

@@ -125,7 +125,7 @@ func start(t *testing.T, test func(f *fixture)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fixture{T: t, view: membership.NewView(members("a", "b")), broker: &fakeBroker{}}
-		owners := ownership.NewTable(f.view, eventing.Key.String)
+		owners := ownership.NewTable(f.view, Place)
 		for i := 0; f.a.Name == "" || f.b.Name == ""; i++ {
 			key := eventing.Key{Kind: eventing.Broker, Namespace: "default", Name: fmt.Sprint("s", i)}
 			if owners.Owns(key) {
@@ -387,7 +387,7 @@ func TestStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &fakeBroker{}
 		view := membership.NewView(members("a"))
-		m := New(klog.NewContext(t.Context(), logr.Discard()), Options{Broker: b, Owners: ownership.NewTable(view, eventing.Key.String), Peers: peers{b}})
+		m := New(klog.NewContext(t.Context(), logr.Discard()), Options{Broker: b, Owners: ownership.NewTable(view, Place), Peers: peers{b}})
 		key := eventing.Key{Kind: eventing.Channel, Namespace: "default", Name: "c"}
 		if err := errors.Join(m.SetStream(t.Context(), eventing.Stream{Key: key}), m.Start(t.Context())); err != nil {
 			t.Fatal(err)

@@ -3,6 +3,7 @@ package streams
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -82,6 +83,9 @@ func (m *Manager) acquire(ctx context.Context, st *stream) error {
 	if st.spec == nil {
 		return errNotReady(st.key)
 	}
+	if err := m.known(ctx, st.key, owners); err != nil {
+		return err
+	}
 	if err := m.subscriptions.require(ctx, st, owners); err != nil {
 		return err
 	}
@@ -152,14 +156,26 @@ func (m *Manager) Handover() http.Handler {
 
 // handoverPath returns the path of a notification.
 func handoverPath(key eventing.Key) string {
-	return "/" + HandoverElement + "/" + string(key.Kind) + "/" + key.Namespace + "/" + key.Name
+	path := "/" + HandoverElement + "/" + string(key.Kind) + "/" + key.Namespace + "/" + key.Name
+	if key.Partition > 0 {
+		path += "/" + strconv.Itoa(key.Partition)
+	}
+	return path
 }
 
 // parseKey is the inverse of handoverPath, without the element.
 func parseKey(path string) (eventing.Key, bool) {
 	parts := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	partition := 0
+	if len(parts) == 4 {
+		n, err := strconv.Atoi(parts[3])
+		if err != nil || n < 1 {
+			return eventing.Key{}, false
+		}
+		parts, partition = parts[:3], n
+	}
 	if len(parts) != 3 {
 		return eventing.Key{}, false
 	}
-	return eventing.Key{Kind: eventing.Kind(parts[0]), Namespace: parts[1], Name: parts[2]}, true
+	return eventing.Key{Kind: eventing.Kind(parts[0]), Namespace: parts[1], Name: parts[2], Partition: partition}, true
 }

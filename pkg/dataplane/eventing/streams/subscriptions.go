@@ -39,15 +39,15 @@ type subscriptions struct {
 	byStream map[eventing.Key][]eventing.Consumer
 }
 
-// require returns errBehind if a subscribed consumer of a stream is not set. It lists once after each change of owners, and
-// again after listRetry while a consumer is missing, because that consumer may have been deleted. The stream's mu is held.
+// require returns errBehind if a subscribed consumer of a stream is not set. It lists once after each change of owners, for a new partition,
+// and again after listRetry while a consumer is missing, because that consumer may have been deleted. The stream's mu is held.
 func (s *subscriptions) require(ctx context.Context, st *stream, owners ownership.Owners[eventing.Key]) error {
 	if s.list == nil {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.owners == nil || !s.owners.Equal(owners) {
+	if s.owners == nil || !s.owners.Equal(owners) || st.key.Partition > 0 && st.since.After(s.listed) {
 		ctx, cancel := context.WithTimeout(ctx, listTimeout)
 		defer cancel()
 		all, err := s.list(ctx)
@@ -59,7 +59,7 @@ func (s *subscriptions) require(ctx context.Context, st *stream, owners ownershi
 			s.byStream[c.Stream] = append(s.byStream[c.Stream], c)
 		}
 	}
-	for _, c := range s.byStream[st.key] {
+	for _, c := range s.byStream[st.key.Whole()] {
 		if st.consumers[c.Key].UID == c.UID {
 			continue
 		}

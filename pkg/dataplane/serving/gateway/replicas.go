@@ -47,7 +47,9 @@ type replicas struct {
 var _ pool.Owners = &replicas{}
 
 // ownerKey is the key by which the owner of a Revision is chosen.
-func ownerKey(key routing.Key) string { return "revision/" + key.Namespace + "/" + key.Name }
+func ownerKey(key routing.Key) ownership.Place {
+	return ownership.Place{Name: "revision/" + key.Namespace + "/" + key.Name}
+}
 
 // Owner implements pool.Owners.
 func (r *replicas) Owner(key routing.Key) (owner membership.Member, self bool) {
