@@ -267,6 +267,8 @@ func (s *sender) next() {
 	}
 	for name, value := range map[string]string{
 		"Content-Type": "application/json", "Ce-Specversion": "1.0", "Ce-Id": p.ID, "Ce-Type": p.Kind, "Ce-Source": "/" + s.namespace,
+		// In a Broker with several partitions, only events with one key are in order.
+		"Ce-Partitionkey": s.name,
 	} {
 		request.Header.Set(name, value)
 	}

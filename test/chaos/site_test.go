@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	"github.com/knative-apiserver/knative-apiserver/test/chaos/history"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
@@ -61,20 +62,24 @@ func newSite(t *testing.T, i installation, r *recorder, namespaces [3]string) *s
 		installation: i, recorder: r, sink: newSink(t, i.sinkAddress(), r),
 		namespaces: namespaces[:2], objects: namespaces[2], targets: map[string]string{}, hosts: map[string]string{},
 	}
-	for _, ns := range s.namespaces {
+	for i, ns := range s.namespaces {
 		for name := range limits {
 			s.create(t, s.service(t, ns, name, "0"))
 		}
-		s.create(t, harness.KindOf("Broker").Object(ns, "orders"))
+		broker := harness.KindOf("Broker").Object(ns, "orders")
+		if i == 1 {
+			broker.SetAnnotations(map[string]string{eventingv1.BrokerPartitionsAnnotationKey: "3"})
+		}
+		s.create(t, broker)
 		s.create(t, harness.KindOf("Channel").Object(ns, "orders"))
-		broker, channel := ns+"/Broker", ns+"/Channel"
-		s.subscribe(t, ns, history.Subscription{Name: "ordered", Target: broker, Ordered: true, Retries: retriesForLong})
-		s.subscribe(t, ns, history.Subscription{Name: "even", Target: broker, Kind: "even", Retries: retriesForLong})
-		s.subscribe(t, ns, history.Subscription{Name: "dead-letter", Target: broker, Retries: retriesForShort, DeadLetter: true})
-		s.subscribe(t, ns, history.Subscription{Name: storedName, Target: broker, Retries: retriesForShort, DeadLetter: true})
-		s.subscribe(t, ns, history.Subscription{Name: "drop", Target: broker, Retries: retriesForShort})
-		s.subscribe(t, ns, history.Subscription{Name: "ordered-dead", Target: channel, Ordered: true, Retries: retriesForShort, DeadLetter: true})
-		s.subscribe(t, ns, history.Subscription{Name: "all", Target: channel, Retries: retriesForLong})
+		toBroker, toChannel := ns+"/Broker", ns+"/Channel"
+		s.subscribe(t, ns, history.Subscription{Name: "ordered", Target: toBroker, Ordered: true, Retries: retriesForLong})
+		s.subscribe(t, ns, history.Subscription{Name: "even", Target: toBroker, Kind: "even", Retries: retriesForLong})
+		s.subscribe(t, ns, history.Subscription{Name: "dead-letter", Target: toBroker, Retries: retriesForShort, DeadLetter: true})
+		s.subscribe(t, ns, history.Subscription{Name: storedName, Target: toBroker, Retries: retriesForShort, DeadLetter: true})
+		s.subscribe(t, ns, history.Subscription{Name: "drop", Target: toBroker, Retries: retriesForShort})
+		s.subscribe(t, ns, history.Subscription{Name: "ordered-dead", Target: toChannel, Ordered: true, Retries: retriesForShort, DeadLetter: true})
+		s.subscribe(t, ns, history.Subscription{Name: "all", Target: toChannel, Retries: retriesForLong})
 	}
 	var unready []string
 	ctx, cancel := context.WithTimeout(t.Context(), settled)
