@@ -26,7 +26,7 @@ func (i installation) CPUTime(t testing.TB) time.Duration {
 }
 
 // BenchmarkInstalled measures durable events per second on a cluster: from its node through a Broker of the installation to one Trigger's
-// subscriber on the node. The installation must allow deliveries to the node (--allow-destination), as hack/e2e.sh does.
+// subscriber on the node, and the same with a Broker of three partitions. The installation must allow deliveries to the node (--allow-destination), as hack/e2e.sh does.
 func BenchmarkInstalled(b *testing.B) {
 	node := harness.NodeFor(b)
 	local := subscribers
@@ -42,19 +42,31 @@ func BenchmarkInstalled(b *testing.B) {
 			b.Fatal(err)
 		}
 		space := node.NewSpace(b, "bench")
-		space.Apply(b, "{apiVersion: eventing.knative.dev/v1, kind: Broker, metadata: {name: bench}}",
-			fmt.Sprintf("{apiVersion: eventing.knative.dev/v1, kind: Trigger, metadata: {name: bench}, spec: {broker: bench, subscriber: {uri: %q}}}", subscribers.at(0)))
-		space.Ready(b, "broker/bench", "trigger/bench")
-		address := "http://" + net.JoinHostPort(ingress.Spec.ClusterIP, "80") + "/" + space.Name + "/bench"
-		var directs, events, costs []float64
-		for range rounds {
-			directs = append(directs, direct(b))
-			f := flowOf(b, installation{node}, address, 1)
-			events, costs = append(events, f.events(1)), append(costs, figures.Microseconds(f.cost))
+		address := func(broker, annotations string) string {
+			space.Apply(b, fmt.Sprintf("{apiVersion: eventing.knative.dev/v1, kind: Broker, metadata: {name: %s, annotations: {%s}}}", broker, annotations),
+				fmt.Sprintf("{apiVersion: eventing.knative.dev/v1, kind: Trigger, metadata: {name: %s}, spec: {broker: %[1]s, subscriber: {uri: %q}}}", broker, subscribers.at(0)))
+			space.Ready(b, "broker/"+broker, "trigger/"+broker)
+			return "http://" + net.JoinHostPort(ingress.Spec.ClusterIP, "80") + "/" + space.Name + "/" + broker
 		}
+		toWhole, toShared := address("whole", ""), address("shared", `eventing.knative.dev/partitions: "3"`)
+		var directs, wholes, shareds, wholeCosts, sharedCosts []float64
+		measure := func(address string, rates, costs *[]float64) func() {
+			return func() {
+				f := flowOf(b, installation{node}, address, 1)
+				*rates, *costs = append(*rates, f.events(1)), append(*costs, figures.Microseconds(f.cost))
+			}
+		}
+		toOne := measure(toWhole, &wholes, &wholeCosts)
+		figures.Alternate(rounds, func() {
+			directs = append(directs, direct(b))
+			toOne()
+		}, measure(toShared, &shareds, &sharedCosts))
 		b.ReportMetric(figures.Median(directs), "direct-events/s")
-		b.ReportMetric(figures.Median(events), "events/s")
-		b.ReportMetric(100*figures.Median(events)/figures.Median(directs), "broker-%-of-direct")
-		b.ReportMetric(figures.Median(costs), "replicas-cpu-µs/event")
+		b.ReportMetric(figures.Median(wholes), "events/s")
+		b.ReportMetric(100*figures.Median(wholes)/figures.Median(directs), "broker-%-of-direct")
+		b.ReportMetric(figures.Median(wholeCosts), "replicas-cpu-µs/event")
+		b.ReportMetric(figures.Median(shareds), "partitioned-events/s")
+		b.ReportMetric(figures.Percent(shareds, wholes), "partitioned-%-of-whole")
+		b.ReportMetric(figures.Median(sharedCosts), "partitioned-replicas-cpu-µs/event")
 	})
 }
