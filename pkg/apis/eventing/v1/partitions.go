@@ -34,10 +34,10 @@ func partitionsOf(annotation string) (int, error) {
 	return n, nil
 }
 
-// validatePartitions returns the errors of the number of partitions.
+// validatePartitions returns the errors of the number of partitions. Other implementations may give the annotation another meaning.
 func (b *Broker) validatePartitions(annotations *field.Path) field.ErrorList {
 	value, found := b.Annotations[BrokerPartitionsAnnotationKey]
-	if !found {
+	if !found || b.IsForeign() {
 		return nil
 	}
 	if _, err := partitionsOf(value); err != nil || value == "" {
@@ -48,7 +48,7 @@ func (b *Broker) validatePartitions(annotations *field.Path) field.ErrorList {
 
 // validateFewerPartitions returns an error if a Broker has fewer partitions than the one that it replaces.
 func (b *Broker) validateFewerPartitions(old *Broker, annotations *field.Path) field.ErrorList {
-	if b.Partitions() >= old.Partitions() {
+	if b.IsForeign() || b.Partitions() >= old.Partitions() {
 		return nil
 	}
 	return field.ErrorList{field.Invalid(annotations.Key(BrokerPartitionsAnnotationKey), b.Annotations[BrokerPartitionsAnnotationKey],

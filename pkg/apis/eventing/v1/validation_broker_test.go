@@ -147,6 +147,12 @@ func TestPartitions(t *testing.T) {
 			t.Errorf("%q: %v", value, errs)
 		}
 	}
+	foreign := newBroker(func(b *Broker) {
+		b.Annotations[BrokerClassAnnotationKey], b.Annotations[BrokerPartitionsAnnotationKey] = "Kafka", "many"
+	})
+	if errs := ValidateBrokerUpdate(foreign, foreign); len(errs) != 0 {
+		t.Errorf("a Broker of another class: %v", errs)
+	}
 	empty := newBroker(func(b *Broker) { b.Annotations[BrokerPartitionsAnnotationKey] = "" })
 	if errs := ValidateBroker(empty); len(errs) != 1 {
 		t.Errorf("an empty number: %v", errs)
