@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -68,6 +70,9 @@ func (t *Tails) Tail(ctx context.Context, of eventing.Key, options *eventingv1.B
 		err := note(w, "startedAt", time.Now().UTC().Format(time.RFC3339Nano))
 		if err == nil {
 			err = t.follow(ctx, of, options, source, w)
+		} else {
+			cancel()
+			end(ctx, source)
 		}
 		w.CloseWithError(err)
 	}()
@@ -108,6 +113,8 @@ func (t *Tails) follow(ctx context.Context, of eventing.Key, options *eventingv1
 			return note(w, "end", err.Error())
 		}
 		if err := note(w, "gap", "the owner of the Broker has changed; events may be missing"); err != nil {
+			// A failed write means that the client has ended the tail, and so canceled ctx.
+			end(ctx, next)
 			return err
 		}
 		from = next
@@ -160,7 +167,7 @@ func (t *Tails) openAll(ctx context.Context, of eventing.Key, options *eventingv
 		}
 		if err != nil {
 			cancel()
-			end(ctx, sources)
+			end(ctx, slices.Collect(maps.Values(sources))...)
 			return nil, err
 		}
 		sources[owner.Name] = opened
@@ -181,7 +188,7 @@ func (t *Tails) openAll(ctx context.Context, of eventing.Key, options *eventingv
 }
 
 // end ends sources that are not used, whose context was canceled.
-func end(ctx context.Context, sources map[string]source) {
+func end(ctx context.Context, sources ...source) {
 	for _, from := range sources {
 		// It copies nothing.
 		_ = from(ctx, io.Discard)

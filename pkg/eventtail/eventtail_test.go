@@ -210,3 +210,22 @@ func TestCancel(t *testing.T) {
 		}
 	}
 }
+
+// TestClosedAtOnce covers clients that end their tails before they read anything, more than may be open at a time: none of them stays open.
+func TestClosedAtOnce(t *testing.T) {
+	owner, other := owned(t, newReplicas(t))
+	for _, r := range []*replica{owner, other} {
+		for range 100 {
+			stream, err := r.Tail(t.Context(), orders, &eventingv1.BrokerTailOptions{})
+			for deadline := time.Now().Add(10 * time.Second); errors.Is(err, broker.ErrTooManyTails) && time.Now().Before(deadline); {
+				// The ones before end in the background.
+				<-time.After(time.Millisecond)
+				stream, err = r.Tail(t.Context(), orders, &eventingv1.BrokerTailOptions{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			stream.Close()
+		}
+	}
+}
