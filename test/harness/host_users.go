@@ -10,9 +10,11 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -134,7 +136,8 @@ func (c *Cluster) Namespace(t testing.TB, prefix string, labels map[string]strin
 	return name
 }
 
-// Bind binds a user to a role in a namespace: kind is Role or ClusterRole.
+// Bind binds a user to a role in a namespace, and waits until the host allows what the role does: kind is Role or ClusterRole. The host's authorizer
+// observes bindings a moment after they are written, and the server caches a denial for some seconds.
 func (c *Cluster) Bind(t testing.TB, namespace, user, kind, role string) {
 	t.Helper()
 	_, err := c.Host.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
@@ -145,4 +148,43 @@ func (c *Cluster) Bind(t testing.TB, namespace, user, kind, role string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, rule := range c.rulesOf(t, namespace, kind, role) {
+		if len(rule.Resources) == 0 || len(rule.ResourceNames) > 0 {
+			continue
+		}
+		resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
+		c.awaitAccess(t, user, &authorizationv1.ResourceAttributes{
+			Namespace: namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: resource, Subresource: subresource,
+		})
+	}
+}
+
+// rulesOf returns the rules of a Role of a namespace, or of a ClusterRole.
+func (c *Cluster) rulesOf(t testing.TB, namespace, kind, role string) []rbacv1.PolicyRule {
+	t.Helper()
+	if kind == "Role" {
+		found, err := c.Host.RbacV1().Roles(namespace).Get(t.Context(), role, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found.Rules
+	}
+	found, err := c.Host.RbacV1().ClusterRoles().Get(t.Context(), role, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found.Rules
+}
+
+// awaitAccess waits until the host allows a user an access.
+func (c *Cluster) awaitAccess(t testing.TB, user string, access *authorizationv1.ResourceAttributes) {
+	t.Helper()
+	Eventually(t, "the host allows "+user+" the access", func() error {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: access}}
+		answer, err := c.Host.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		if err == nil && !answer.Status.Allowed {
+			err = fmt.Errorf("it does not: %s", answer.Status.Reason)
+		}
+		return err
+	})
 }
