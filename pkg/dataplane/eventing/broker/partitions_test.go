@@ -281,6 +281,59 @@ func TestPartitionsUnknownToOwner(t *testing.T) {
 	})
 }
 
+// TestPartitionsSetLate covers partitions that replicas could not set at first: they get the Triggers that were set meanwhile, and are removed with
+// the Broker.
+func TestPartitionsSetLate(t *testing.T) {
+	install(t, abc, func(i *installation) {
+		i.partition(1, abc...)
+		owner, others := i.owner(partitioned)
+		spec := eventing.Stream{Key: partitioned, UID: "p", Partitions: 3}
+		for _, name := range others {
+			if err := i.replicas[name].shards.SetStream(i.Context(), spec); err == nil {
+				t.Errorf("%s set partitions before the owner", name)
+			}
+		}
+		i.consume(trigger("p"), abc...)
+		i.must(i.replicas[owner].shards.SetStream(i.Context(), spec))
+		for _, name := range others {
+			i.must(i.replicas[name].shards.SetStream(i.Context(), spec))
+		}
+		for _, name := range others {
+			i.expectSent(name, map[string]string{"id": name})
+		}
+		i.after(time.Second)
+		i.expect("p took", sorted(i.received("p")), strings.Join(others, " "))
+		more := spec
+		more.Partitions = 5
+		failed := 0
+		for _, name := range others {
+			if i.replicas[name].shards.SetStream(i.Context(), more) != nil {
+				failed++
+			}
+		}
+		if failed == 0 {
+			t.Error("the other replicas set more partitions before the owner")
+		}
+		for _, name := range abc {
+			i.must(i.replicas[name].shards.RemoveStream(i.Context(), partitioned))
+		}
+		i.see(abc, others...)
+		i.after(time.Minute)
+		for _, name := range abc {
+			if n := i.served(name); n > 0 {
+				t.Errorf("%s serves %d partitions of the removed Broker", name, n)
+			}
+		}
+		i.log.mu.Lock()
+		defer i.log.mu.Unlock()
+		for id := range i.log.streams {
+			if id == "p" || strings.HasPrefix(id, "p_") {
+				t.Errorf("the log %s of the removed Broker exists", id)
+			}
+		}
+	})
+}
+
 // owner returns the owner of a stream, and the other replicas.
 func (i *installation) owner(key eventing.Key) (owner string, others []string) {
 	for name, r := range i.replicas {

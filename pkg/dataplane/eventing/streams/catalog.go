@@ -23,7 +23,7 @@ type stream struct {
 	key eventing.Key
 	// exists is true once the stream was set, and false while only its consumers are known.
 	exists atomic.Bool
-	// partitions is the number of partitions that were set, of a stream that exists. Only the first partition has it.
+	// partitions is the number of partitions that accept events, of a stream that exists. Only the first partition has it.
 	partitions atomic.Int32
 	// turn chooses the partition of the next events, share is the share of this replica. Only the first partition has both.
 	turn  atomic.Uint32
@@ -41,6 +41,15 @@ type stream struct {
 	since time.Time
 	// obsolete is true once the stream was deleted from the catalog.
 	obsolete bool
+}
+
+// count returns the number of partitions of a stream by its first one, whose mu is held, whether or not all could be set.
+func (st *stream) count() int {
+	n := max(1, int(st.partitions.Load()))
+	if st.spec != nil {
+		n = max(n, st.spec.Partitions)
+	}
+	return n
 }
 
 // find returns a stream, or nil.

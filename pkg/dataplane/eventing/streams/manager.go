@@ -115,8 +115,7 @@ func (m *Manager) SetStream(ctx context.Context, spec eventing.Stream) error {
 		}
 	}
 	err := m.setPartition(ctx, first, spec)
-	have, want := int(first.partitions.Load()), max(1, spec.Partitions)
-	for n := 1; n < max(have, want); n++ {
+	for n := 1; n < first.count(); n++ {
 		st := m.catalog.lock(spec.Key.Part(n))
 		if st.spec == nil {
 			for _, config := range first.consumers {
@@ -128,9 +127,8 @@ func (m *Manager) SetStream(ctx context.Context, spec eventing.Stream) error {
 	}
 	if err == nil {
 		// Events are not accepted in a partition that could not be set.
-		first.partitions.Store(int32(max(have, want)))
+		first.partitions.Store(int32(first.count()))
 	}
-	first.exists.Store(true)
 	return err
 }
 
@@ -159,7 +157,7 @@ func (m *Manager) RemoveStream(ctx context.Context, key eventing.Key) error {
 
 // removeAll removes the partitions of a stream. The mu of the first one is held.
 func (m *Manager) removeAll(ctx context.Context, first *stream) error {
-	for n := 1; n < int(first.partitions.Load()); n++ {
+	for n := 1; n < first.count(); n++ {
 		if err := m.removeOne(ctx, first.key.Part(n)); err != nil {
 			return err
 		}
@@ -217,9 +215,14 @@ func (m *Manager) setConsumers(ctx context.Context, config eventing.Consumer) er
 	first := m.catalog.lock(config.Stream)
 	defer first.mu.Unlock()
 	err := m.setConsumer(ctx, first, config)
-	for n := 1; n < int(first.partitions.Load()); n++ {
+	for n := 1; n < first.count(); n++ {
 		st := m.catalog.lock(config.Stream.Part(n))
-		err = errors.Join(err, m.setConsumer(ctx, st, config))
+		if n < int(first.partitions.Load()) || st.served {
+			err = errors.Join(err, m.setConsumer(ctx, st, config))
+		} else {
+			// SetStream is repeated until the partition can be set.
+			m.catalog.setConsumer(st, config)
+		}
 		st.mu.Unlock()
 	}
 	return err
@@ -248,7 +251,7 @@ func (m *Manager) RemoveConsumer(ctx context.Context, key eventing.Key) error {
 	}
 	first := m.catalog.lock(stream)
 	defer first.mu.Unlock()
-	for n := 1; n < int(first.partitions.Load()); n++ {
+	for n := 1; n < first.count(); n++ {
 		st := m.catalog.lock(stream.Part(n))
 		err := m.removeConsumer(ctx, st, key)
 		st.mu.Unlock()
