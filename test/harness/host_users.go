@@ -153,9 +153,9 @@ func (c *Cluster) Bind(t testing.TB, namespace, user, kind, role string) {
 			continue
 		}
 		resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
-		c.awaitAccess(t, user, &authorizationv1.ResourceAttributes{
+		c.AwaitAccess(t, authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Namespace: namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: resource, Subresource: subresource,
-		})
+		}})
 	}
 }
 
@@ -176,11 +176,11 @@ func (c *Cluster) rulesOf(t testing.TB, namespace, kind, role string) []rbacv1.P
 	return found.Rules
 }
 
-// awaitAccess waits until the host allows a user an access.
-func (c *Cluster) awaitAccess(t testing.TB, user string, access *authorizationv1.ResourceAttributes) {
+// AwaitAccess waits until the host allows an access.
+func (c *Cluster) AwaitAccess(t testing.TB, access authorizationv1.SubjectAccessReviewSpec) {
 	t.Helper()
-	Eventually(t, "the host allows "+user+" the access", func() error {
-		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: access}}
+	Eventually(t, "the host allows "+access.User+" the access", func() error {
+		review := &authorizationv1.SubjectAccessReview{Spec: access}
 		answer, err := c.Host.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
 		if err == nil && !answer.Status.Allowed {
 			err = fmt.Errorf("it does not: %s", answer.Status.Reason)

@@ -50,17 +50,11 @@ func BenchmarkInstalled(b *testing.B) {
 		}
 		toWhole, toShared := address("whole", ""), address("shared", `eventing.knative.dev/partitions: "3"`)
 		var directs, wholes, shareds, wholeCosts, sharedCosts []float64
-		measure := func(address string, rates, costs *[]float64) func() {
-			return func() {
-				f := flowOf(b, installation{node}, address, 1)
-				*rates, *costs = append(*rates, f.events(1)), append(*costs, figures.Microseconds(f.cost))
-			}
-		}
-		toOne := measure(toWhole, &wholes, &wholeCosts)
+		toOne := flows(b, installation{node}, toWhole, &wholes, &wholeCosts)
 		figures.Alternate(rounds, func() {
 			directs = append(directs, direct(b))
 			toOne()
-		}, measure(toShared, &shareds, &sharedCosts))
+		}, flows(b, installation{node}, toShared, &shareds, &sharedCosts))
 		b.ReportMetric(figures.Median(directs), "direct-events/s")
 		b.ReportMetric(figures.Median(wholes), "events/s")
 		b.ReportMetric(100*figures.Median(wholes)/figures.Median(directs), "broker-%-of-direct")

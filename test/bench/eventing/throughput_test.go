@@ -57,7 +57,7 @@ func flowOf(b *testing.B, s subject, address string, matching int, fields ...str
 }
 
 // flows returns a measurement of the flow of events to one Trigger, which adds the rate in events/s and the server's CPU time for an event in µs.
-func flows(b *testing.B, s *server, url string, rates, costs *[]float64, headers ...string) func() {
+func flows(b *testing.B, s subject, url string, rates, costs *[]float64, headers ...string) func() {
 	b.Helper()
 	return func() {
 		f := flowOf(b, s, url, 1, headers...)

@@ -71,7 +71,7 @@ func TestMetrics(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	awaitAccess(t, authorizationv1.SubjectAccessReviewSpec{
+	host.AwaitAccess(t, authorizationv1.SubjectAccessReviewSpec{
 		User:                  fmt.Sprintf("system:serviceaccount:%s:scraper", ns),
 		NonResourceAttributes: &authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"},
 	})

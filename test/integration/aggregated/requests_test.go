@@ -72,23 +72,10 @@ func (k hostKubectl) Must(t testing.TB, input string, args ...string) string {
 func granted(t testing.TB, namespace, user, verb string, kinds ...harness.Kind) {
 	t.Helper()
 	for _, kind := range kinds {
-		awaitAccess(t, authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
+		host.AwaitAccess(t, authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Namespace: namespace, Verb: verb, Group: kind.Group, Resource: kind.Resource,
 		}})
 	}
-}
-
-// awaitAccess waits until the host allows an access.
-func awaitAccess(t testing.TB, access authorizationv1.SubjectAccessReviewSpec) {
-	t.Helper()
-	harness.Eventually(t, "the host allows "+access.User+" the access", func() error {
-		review := &authorizationv1.SubjectAccessReview{Spec: access}
-		answer, err := host.Host.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
-		if err == nil && !answer.Status.Allowed {
-			err = fmt.Errorf("it does not: %s", answer.Status.Reason)
-		}
-		return err
-	})
 }
 
 // do sends a request. It repeats the request while the aggregator does not forward it: if the server does not answer a check of the

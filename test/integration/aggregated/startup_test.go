@@ -202,7 +202,7 @@ func (r role) give(t *testing.T, namespace, account string) {
 			t.Error(err)
 		}
 	})
-	awaitAccess(t, authorizationv1.SubjectAccessReviewSpec{
+	host.AwaitAccess(t, authorizationv1.SubjectAccessReviewSpec{
 		User: fmt.Sprintf("system:serviceaccount:%s:%s", namespace, account),
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Namespace: r.namespace, Verb: "get", Resource: "configmaps", Name: "extension-apiserver-authentication",
