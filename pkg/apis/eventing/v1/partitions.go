@@ -15,7 +15,7 @@ const (
 	MaxBrokerPartitions = 16
 )
 
-// Partitions returns the number of partitions of a Broker, 1 if its annotation is invalid.
+// Partitions returns the number of partitions of a Broker, 1 if its annotation is missing or invalid.
 func (b *Broker) Partitions() int {
 	if n, err := partitionsOf(b.Annotations[BrokerPartitionsAnnotationKey]); err == nil {
 		return n
@@ -24,9 +24,6 @@ func (b *Broker) Partitions() int {
 }
 
 func partitionsOf(annotation string) (int, error) {
-	if annotation == "" {
-		return 1, nil
-	}
 	n, err := strconv.Atoi(annotation)
 	if err != nil || n < 1 || n > MaxBrokerPartitions {
 		return 0, fmt.Errorf("must be a number from 1 to %d", MaxBrokerPartitions)
@@ -40,8 +37,8 @@ func (b *Broker) validatePartitions(annotations *field.Path) field.ErrorList {
 	if !found || b.IsForeign() {
 		return nil
 	}
-	if _, err := partitionsOf(value); err != nil || value == "" {
-		return field.ErrorList{field.Invalid(annotations.Key(BrokerPartitionsAnnotationKey), value, fmt.Sprintf("must be a number from 1 to %d", MaxBrokerPartitions))}
+	if _, err := partitionsOf(value); err != nil {
+		return field.ErrorList{field.Invalid(annotations.Key(BrokerPartitionsAnnotationKey), value, err.Error())}
 	}
 	return nil
 }
