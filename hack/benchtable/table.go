@@ -11,7 +11,7 @@ func proxies(benchmark, suffix string) []reference {
 
 // Reasons why figures are left out.
 const (
-	needsCluster = "needs a cluster with a node (`E2E_CLUSTER`)"
+	needsCluster = "needs a cluster with a node: root on Linux, or `E2E_CLUSTER`"
 	onlyLong     = "some minutes long, only in `make bench`"
 )
 
