@@ -60,6 +60,7 @@ func newSharedEventing(ctx context.Context, own *broker.Broker, o eventingOption
 // serve registers the handlers for peers.
 func (s *sharedEventing) serve(replica *replica, handler *ingress.Handler) {
 	replica.server.Handle(ingress.ForwardedElement, handler.Forwarded())
+	replica.server.Handle(ingress.PipelineElement, handler.Pipelined())
 	replica.server.Handle(streams.HandoverElement, s.streams.Handover())
 	replica.server.Handle(streams.ConsumersElement, s.streams.HasConsumer())
 	replica.server.Handle(streams.PartitionsElement, s.streams.HasPartition())

@@ -97,6 +97,7 @@ func (i *installation) add(name string, seen ...string) *sharded {
 		Owners: owners, Transport: transport{i, name}, Exists: r.shards.Exists,
 	}})
 	r.peers.Handle("/"+ingress.ForwardedElement+"/", http.StripPrefix("/"+ingress.ForwardedElement, r.ingress.Forwarded()))
+	r.peers.Handle("/"+ingress.PipelineElement+"/", http.StripPrefix("/"+ingress.PipelineElement, r.ingress.Pipelined()))
 	r.peers.Handle("/"+streams.HandoverElement+"/", http.StripPrefix("/"+streams.HandoverElement, r.shards.Handover()))
 	r.peers.Handle("/"+streams.ConsumersElement+"/", http.StripPrefix("/"+streams.ConsumersElement, r.shards.HasConsumer()))
 	r.peers.Handle("/"+streams.PartitionsElement+"/", http.StripPrefix("/"+streams.PartitionsElement, r.shards.HasPartition()))

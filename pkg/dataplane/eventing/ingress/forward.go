@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -43,6 +42,8 @@ type Forwarder struct {
 	Transport http.RoundTripper
 	// Exists reports whether a stream exists.
 	Exists func(eventing.Key) bool
+
+	pipelines pipelines
 }
 
 var _ Peers = (*Forwarder)(nil)
@@ -70,39 +71,34 @@ func (f *Forwarder) Forward(ctx context.Context, method string, to eventing.Key,
 		if self {
 			return ErrOwner
 		}
-		retry, err := f.send(ctx, owner, method, to, header, body)
+		retry, err := f.attempt(ctx, owner, method, to, header, body)
 		if !retry || attempts.Wait(ctx, changed) != nil {
 			return err
 		}
 	}
 }
 
-// send makes one attempt to forward a request. retry is true if the request was not accepted and may be soon.
-func (f *Forwarder) send(ctx context.Context, owner membership.Member, method string, to eventing.Key, header http.Header, body []byte) (retry bool, err error) {
+// attempt makes one attempt to forward a request. retry is true if the request was not accepted and may be soon.
+func (f *Forwarder) attempt(ctx context.Context, owner membership.Member, method string, to eventing.Key, header http.Header, body []byte) (retry bool, err error) {
 	r, err := http.NewRequestWithContext(ctx, method, "https://"+owner.Address+"/"+ForwardedElement+Path(to), bytes.NewReader(body))
 	if err != nil {
 		return false, fmt.Errorf("forward events for %s to replica %s: %w", to, owner.Name, err)
 	}
 	r.Header = header
-	response, err := f.Transport.RoundTrip(r)
+	reply, err := f.exchange(r, to, body)
 	if err != nil {
 		// If the request was sent, the events may have been accepted: only the sender knows whether to send them again.
 		return peer.IsUnreachable(err), &Refusal{
 			Status: http.StatusServiceUnavailable, Message: fmt.Sprintf("the replica that owns %s does not answer", to),
 		}
 	}
-	defer response.Body.Close()
-	if response.StatusCode/100 == 2 {
+	if reply.status/100 == 2 {
 		return false, nil
 	}
-	message, err := io.ReadAll(io.LimitReader(response.Body, maxMessage))
-	if err != nil {
-		message = []byte(response.Status)
-	}
 	refusal := &Refusal{
-		Status: response.StatusCode, Challenge: response.Header.Get("WWW-Authenticate"), Message: strings.TrimSpace(string(message)),
+		Status: reply.status, Challenge: reply.header.Get("WWW-Authenticate"), Message: strings.TrimSpace(string(reply.message)),
 	}
-	if after, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil {
+	if after, err := strconv.Atoi(reply.header.Get("Retry-After")); err == nil {
 		refusal.RetryAfter = time.Duration(after) * time.Second
 	}
 	// The other replica may not know the membership, or the stream, that this one knows.
