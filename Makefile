@@ -125,7 +125,7 @@ flood: build ## Attack every entry of a server in a container of 512 MiB; its me
 
 .PHONY: bench
 bench: SHELL := /bin/bash -o pipefail
-bench: build ## Run the benchmarks and print the table of docs/performance.md (apt-get install wrk nginx-light haproxy nghttp2-client)
+bench: build ## Run the benchmarks, as root on a cluster too, and print the table of docs/performance.md (apt-get install wrk nginx-light haproxy nghttp2-client)
 	{ go test -run '^$$' -bench . -p 1 -timeout 60m ./test/bench/... ./pkg/dataplane/... && hack/bench-installed.sh; } | go run ./hack/benchtable
 
 # A few minutes. The rows that need a cluster with a node are left out.
