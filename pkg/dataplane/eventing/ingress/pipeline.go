@@ -18,8 +18,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 )
 
-// An HTTP/2 request between replicas takes more processor time than all the rest that both do to accept a small event. Under load, a replica
-// therefore sends requests to one stream together: as a pipeline of HTTP/1.1 messages (RFC 9112 10.2), in one HTTP/2 request.
+// An HTTP/2 request between replicas for each event was the largest part of the processor time of small events (docs/performance.md). Under load,
+// a replica therefore sends requests to one stream together: as a pipeline of HTTP/1.1 messages (RFC 9112 10.2), in one HTTP/2 request.
 const (
 	// PipelineElement begins the paths of requests with a pipeline. Handler.Pipelined serves them.
 	PipelineElement = "event-pipelines"
@@ -188,13 +188,16 @@ func (f *Forwarder) proceed(ctx context.Context, at destination) {
 	}
 }
 
-// together sends requests in a pipeline, and each alone if the owner does not accept pipelines.
+// errNoPipeline means that the owner has accepted no request of a pipeline, because it does not serve pipelines or refused this one.
+var errNoPipeline = errors.New("the owner refused a pipeline")
+
+// together sends requests in a pipeline, and each alone if the owner refuses it.
 func (f *Forwarder) together(ctx context.Context, requests []*forwarding) {
-	accepted := false
+	err := errNoPipeline
 	if len(requests) > 1 {
-		accepted = f.send(ctx, requests)
+		err = f.send(ctx, requests)
 	}
-	if !accepted {
+	if errors.Is(err, errNoPipeline) {
 		var sending sync.WaitGroup
 		for _, r := range requests {
 			sending.Go(func() { r.reply, r.err = f.alone(r.request) })
@@ -202,12 +205,15 @@ func (f *Forwarder) together(ctx context.Context, requests []*forwarding) {
 		sending.Wait()
 	}
 	for _, r := range requests {
+		if r.reply == nil && r.err == nil {
+			r.err = err
+		}
 		close(r.done)
 	}
 }
 
-// send sends requests in a pipeline, and sets their replies and errors. It returns false if the owner did not accept it.
-func (f *Forwarder) send(ctx context.Context, requests []*forwarding) (accepted bool) {
+// send sends requests in a pipeline, and sets their replies. It returns the reason why the last ones have none.
+func (f *Forwarder) send(ctx context.Context, requests []*forwarding) error {
 	first := requests[0].request
 	ctx, cancel := context.WithTimeout(ctx, forwardTimeout)
 	defer cancel()
@@ -224,29 +230,27 @@ func (f *Forwarder) send(ctx context.Context, requests []*forwarding) (accepted 
 		messages.Write(r.body)
 	}
 	sent, err := http.NewRequestWithContext(ctx, http.MethodPost, "https://"+first.URL.Host+"/"+PipelineElement+to, messages)
-	if err == nil {
-		sent.Header.Set("Content-Type", pipelineType)
-		var response *http.Response
-		if response, err = f.Transport.RoundTrip(sent); err == nil {
-			defer response.Body.Close()
-			if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != pipelineType {
-				return false
-			}
-			replies := bufio.NewReader(response.Body)
-			for _, r := range requests {
-				if response, err = http.ReadResponse(replies, r.request); err != nil {
-					break
-				}
-				r.reply = replyOf(response)
-			}
-		}
+	if err != nil {
+		return err
 	}
+	sent.Header.Set("Content-Type", pipelineType)
+	response, err := f.Transport.RoundTrip(sent)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != pipelineType {
+		return errNoPipeline
+	}
+	replies := bufio.NewReader(response.Body)
 	for _, r := range requests {
-		if r.reply == nil {
-			r.err = err
+		reply, err := http.ReadResponse(replies, r.request)
+		if err != nil {
+			return err
 		}
+		r.reply = replyOf(reply)
 	}
-	return true
+	return nil
 }
 
 // Pipelined returns the handler of pipelines that other replicas send. It serves their requests as Forwarded does, at the same time, and answers
