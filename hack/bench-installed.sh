@@ -9,7 +9,11 @@ if ((EUID != 0)) || [[ $(uname) != Linux ]]; then
 	echo "The benchmarks of the default installation are left out: a cluster needs root on Linux"
 	exit 0
 fi
-export CLUSTER_DIR=${CLUSTER_DIR:-$PWD/.cache/cluster} E2E_CLUSTER=
+export CLUSTER_DIR=${CLUSTER_DIR:-$PWD/.cache/cluster}
+if [[ -e $CLUSTER_DIR/cluster.json ]]; then
+	echo "The benchmarks of the default installation are left out: a cluster exists in $CLUSTER_DIR. Stop it, or set E2E_CLUSTER to its cluster.json"
+	exit 0
+fi
 trap 'go -C hack/cluster run . down --dir "$CLUSTER_DIR"' EXIT
 # The first two need an installation that has served nothing.
 KEEP=1 hack/e2e.sh -run '^$' -bench '^Benchmark(Idle|Memory)$' ./test/bench/cluster
