@@ -56,7 +56,7 @@ type Options struct {
 func NewOptions() *Options {
 	scheme := newScheme()
 	codecs := serializer.NewCodecFactory(scheme)
-	recommended := genericoptions.NewRecommendedOptions(etcdPrefix, storageCodec(codecs))
+	recommended := genericoptions.NewRecommendedOptions(etcdPrefix, storageCodec(scheme, codecs))
 	recommended.Etcd.StorageConfig.EncodeVersioner = schema.GroupVersions(storedVersions())
 	addAdmissionPlugins(recommended.Admission)
 	run := genericoptions.NewServerRunOptions()

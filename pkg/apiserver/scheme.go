@@ -94,7 +94,8 @@ func newPublishedScheme() *runtime.Scheme {
 	return scheme
 }
 
-// storageCodec encodes objects for etcd in the version of their kind.
-func storageCodec(codecs serializer.CodecFactory) runtime.Codec {
-	return codecs.LegacyCodec(storedVersions()...)
+// storageCodec encodes objects for etcd in the version of their kind, and decodes them.
+func storageCodec(scheme *runtime.Scheme, codecs serializer.CodecFactory) runtime.Codec {
+	decoder := codecs.DecoderToVersion(storedJSON{scheme: scheme, requests: codecs.UniversalDeserializer()}, runtime.InternalGroupVersioner)
+	return runtime.NewCodec(codecs.LegacyCodec(storedVersions()...), decoder)
 }
