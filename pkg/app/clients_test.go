@@ -2,11 +2,13 @@ package app
 
 import (
 	"fmt"
+	"reflect"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/watch"
 
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
@@ -15,7 +17,7 @@ import (
 	generated "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/eventing/v1"
 )
 
-// TestStored checks that lists and watches of Stored return what a client gets, and that watches share nothing.
+// TestStored checks that lists and watches of Stored return what a client gets, and share the memory of the watch cache.
 func TestStored(t *testing.T) {
 	_, server := serveAPI(t)
 	client, err := versioned.NewForConfig(server.ControllersConfig())
@@ -92,8 +94,60 @@ func TestStored(t *testing.T) {
 			if event.Type != expected.Type || !equality.Semantic.DeepEqual(event.Object, expected.Object) {
 				t.Errorf("watch %d returns %s %+v, a client gets %s %+v", n, event.Type, event.Object, expected.Type, expected.Object)
 			}
-			event.Object.(*eventingv1.Broker).Labels["of"] = "this watch only"
 		}
+	}
+
+	create(t, brokers, "d")
+	listed, err = direct.ListWithContext(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	items := listed.(*eventingv1.BrokerList).Items
+	last := items[len(items)-1]
+	for n, w := range watches {
+		created := next(t, w).Object.(*eventingv1.Broker)
+		if created.Name != "d" || last.Name != "d" || reflect.ValueOf(created.Labels).Pointer() != reflect.ValueOf(last.Labels).Pointer() {
+			t.Errorf("watch %d returns %s, a copy of %s in the watch cache", n, created.Name, last.Name)
+		}
+	}
+}
+
+// TestNamespacesOfStored checks that each namespace with objects is found, once.
+func TestNamespacesOfStored(t *testing.T) {
+	_, server := serveAPI(t)
+	client, err := versioned.NewForConfig(server.ControllersConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := newCoreKinds(server.ControllersConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b", "empty"} {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := core.kubernetes.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for namespace, names := range map[string][]string{"a": {"a", "b"}, "b": {"a"}} {
+		for _, name := range names {
+			create(t, client.EventingV1().Brokers(namespace), name)
+		}
+	}
+	found := sets.Set[string]{}
+	for _, resource := range server.Stored() {
+		// A list at the latest version, so that the watch cache has all objects.
+		if _, err := resource.ListWithContext(t.Context(), metav1.ListOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		namespaces, err := resource.Namespaces(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		found = found.Union(namespaces)
+	}
+	if !found.Equal(sets.New("a", "b")) {
+		t.Errorf("namespaces with objects are %v", sets.List(found))
 	}
 }
 

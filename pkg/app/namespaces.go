@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	namespacelifecycle "github.com/knative-apiserver/knative-apiserver/pkg/admission/namespace"
+	"github.com/knative-apiserver/knative-apiserver/pkg/apiserver"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/garbage"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/namespace"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
@@ -80,7 +82,12 @@ func contained() []schema.GroupVersionResource {
 	for _, resource := range garbage.Resources() {
 		all = append(all, resource.GroupVersionResource)
 	}
-	return append(all, configMapResource, secretResource, serviceAccountResource, corev1.SchemeGroupVersion.WithResource("events"))
+	return append(all, containedCore()...)
+}
+
+// containedCore returns the resources of core/v1 that a Namespace contains.
+func containedCore() []schema.GroupVersionResource {
+	return []schema.GroupVersionResource{configMapResource, secretResource, serviceAccountResource, corev1.SchemeGroupVersion.WithResource("events")}
 }
 
 func (c *coreKinds) informer(resource schema.GroupVersionResource) cache.SharedIndexInformer {
@@ -92,21 +99,31 @@ func (c *coreKinds) informer(resource schema.GroupVersionResource) cache.SharedI
 type namespaces struct {
 	controllers
 	core *coreKinds
+	// stored are the resources of the server's own groups.
+	stored []apiserver.Stored
 }
 
-func (c *coreKinds) newNamespaces() (*namespaces, error) {
+func (c *coreKinds) newNamespaces(stored []apiserver.Stored) (*namespaces, error) {
 	informers := namespace.Informers{Namespaces: c.informer(namespaceResource), ServiceAccounts: c.informer(serviceAccountResource)}
 	r := &namespace.Reconciler{Kubernetes: c.kubernetes, Objects: c.metadata, Resources: contained(), Clock: clock.RealClock{}}
 	controller, err := r.Controller(informers)
 	if err != nil {
 		return nil, err
 	}
-	return &namespaces{controllers{name: "namespaces", all: []*reconciler.Controller{controller}}, c}, nil
+	return &namespaces{controllers{name: "namespaces", all: []*reconciler.Controller{controller}}, c, stored}, nil
 }
 
 // Start implements lifecycle.Module.
 func (m *namespaces) Start(ctx context.Context, fail func(error)) error {
-	if err := namespace.Ensure(ctx, m.core.kubernetes, m.core.metadata, contained(), namespacelifecycle.Permanent()...); err != nil {
+	names := sets.New(namespacelifecycle.Permanent()...)
+	for _, resource := range m.stored {
+		some, err := resource.Namespaces(ctx)
+		if err != nil {
+			return fmt.Errorf("list namespaces of stored objects: %w", err)
+		}
+		names = names.Union(some)
+	}
+	if err := namespace.Ensure(ctx, m.core.kubernetes, m.core.metadata, containedCore(), sets.List(names)...); err != nil {
 		return err
 	}
 	return m.controllers.Start(ctx, fail)

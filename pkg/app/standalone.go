@@ -184,7 +184,7 @@ func (s *standalone) Start(ctx context.Context, server *apiserver.Server) error 
 		return err
 	}
 	if s.onlyAPI() {
-		namespaces, err := core.newNamespaces()
+		namespaces, err := core.newNamespaces(server.Stored())
 		if err != nil {
 			return err
 		}
@@ -247,7 +247,7 @@ type standaloneModules struct {
 
 // newModules constructs the modules.
 func (s *standalone) newModules(ctx context.Context, server *apiserver.Server, clients *clients, core *coreKinds) (m standaloneModules, err error) {
-	if m.namespaces, err = core.newNamespaces(); err != nil {
+	if m.namespaces, err = core.newNamespaces(server.Stored()); err != nil {
 		return m, err
 	}
 	if s.ConfigDir == "" {

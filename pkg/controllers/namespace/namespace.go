@@ -233,7 +233,7 @@ func (r *Reconciler) report(ctx context.Context, n *corev1.Namespace, left remai
 	return err
 }
 
-// Ensure creates Namespaces of some names, and the missing Namespaces of all stored objects.
+// Ensure creates the missing Namespaces of some names, and of all objects of some resources.
 func Ensure(ctx context.Context, client kubernetes.Interface, objects metadata.Interface, resources []schema.GroupVersionResource, names ...string) error {
 	wanted := sets.New(names...)
 	r := &Reconciler{Objects: objects}
