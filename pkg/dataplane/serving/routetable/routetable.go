@@ -12,10 +12,10 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
-// shards is the number of maps that host names are spread over: a change copies only those it touches.
-const shards = 256
+// fanOut is the number of branches of a snapshot, and of buckets of a branch: one for each value of a byte.
+const fanOut = 1 << 8
 
-// seed determines the map of a host name. It differs between processes, so that no tenant can choose names that share a map.
+// seed determines the bucket of a host name. It differs between processes, so that no tenant can choose names that share a bucket.
 var seed = maphash.MakeSeed()
 
 const (
@@ -35,9 +35,20 @@ type Table[B any] struct {
 	hosts map[routing.Key][]string
 }
 
-// snapshot maps host names to hosts. Immutable. It is not a persistent map of a library because Lookup has the name in a
-// buffer on the stack, which benbjohnson/immutable would need on the heap: one more allocation for each request (BenchmarkLookup).
-type snapshot[B any] [shards]map[string]*Host[B]
+// snapshot maps host names to hosts by two bytes of their hash. Immutable: a change copies the snapshot, and the branches and buckets that
+// it touches, whatever the number of hosts. It is not a persistent map of a library because Lookup has the name in a buffer on the
+// stack, which benbjohnson/immutable would need on the heap: one more allocation for each request (BenchmarkLookup).
+type snapshot[B any] [fanOut]*branch[B]
+
+// branch is a part of a snapshot. Its buckets are short: six hosts of 400,000.
+type branch[B any] [fanOut]*bucket[B]
+
+type bucket[B any] []entry[B]
+
+type entry[B any] struct {
+	name string
+	host *Host[B]
+}
 
 // Host is one host name of a route. It has at least one target.
 type Host[B any] struct {
@@ -110,32 +121,46 @@ func (t *Table[B]) replace(route routing.Key, hosts map[string]*Host[B]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	next := *t.snapshot.Load()
-	var copied [shards]bool
-	writable := func(name string) map[string]*Host[B] {
-		i := shard(name)
-		if !copied[i] {
-			m := make(map[string]*Host[B], len(next[i])+1)
-			for k, v := range next[i] {
-				m[k] = v
-			}
-			next[i], copied[i] = m, true
-		}
-		return next[i]
-	}
 	for _, name := range t.hosts[route] {
-		if h := next[shard(name)][name]; h != nil && h.route == route && hosts[name] == nil {
-			delete(writable(name), name)
+		if h := next.get([]byte(name)); h != nil && h.route == route && hosts[name] == nil {
+			next.set(name, nil)
 		}
 	}
 	names := make([]string, 0, len(hosts))
 	for name, h := range hosts {
-		writable(name)[name] = h
+		next.set(name, h)
 		names = append(names, name)
 	}
 	if t.hosts[route] = names; len(names) == 0 {
 		delete(t.hosts, route)
 	}
 	t.snapshot.Store(&next)
+}
+
+// set replaces the host of a name, in copies of its branch and bucket. Nil removes it.
+func (s *snapshot[B]) set(name string, host *Host[B]) {
+	i, j := place([]byte(name))
+	var copied branch[B]
+	if s[i] != nil {
+		copied = *s[i]
+	}
+	var others bucket[B]
+	if copied[j] != nil {
+		others = *copied[j]
+	}
+	changed := make(bucket[B], 0, len(others)+1)
+	for _, e := range others {
+		if e.name != name {
+			changed = append(changed, e)
+		}
+	}
+	if host != nil {
+		changed = append(changed, entry[B]{name, host})
+	}
+	if copied[j] = &changed; len(changed) == 0 {
+		copied[j] = nil
+	}
+	s[i] = &copied
 }
 
 // Lookup returns the host that a Host header names, or nil: case is ignored, a port and a trailing dot may follow. A host with the
@@ -173,7 +198,22 @@ func lookup[B any, S string | []byte](s *snapshot[B], name S) *Host[B] {
 
 // get returns the host of a name in lower case, or nil.
 func (s *snapshot[B]) get(name []byte) *Host[B] {
-	return s[uint8(maphash.Bytes(seed, name))][string(name)]
+	i, j := place(name)
+	if s[i] == nil || s[i][j] == nil {
+		return nil
+	}
+	for _, e := range *s[i][j] {
+		if e.name == string(name) {
+			return e.host
+		}
+	}
+	return nil
+}
+
+// place returns the branch and the bucket of a name.
+func place(name []byte) (branch, bucket uint8) {
+	hash := maphash.Bytes(seed, name)
+	return uint8(hash), uint8(hash >> 8)
 }
 
 // inLabel reports whether a label in lower case may contain c. Names of users' hosts may contain an underscore.
@@ -227,8 +267,6 @@ func lower(c byte) byte {
 	}
 	return c
 }
-
-func shard(name string) uint8 { return uint8(maphash.String(seed, name)) }
 
 func (h *Host[B]) add(backend B, upTo int) {
 	h.targets = append(h.targets, target[B]{backend: backend, upTo: upTo})
