@@ -20,6 +20,9 @@ const (
 	// minGCPercent and maxGCPercent limit the resulting percentage. The maximum is for a replica with only a gateway, which has about 10
 	// MiB of live objects. firstGCPercent is used until the number of live bytes is known.
 	minGCPercent, maxGCPercent, firstGCPercent = 40, 800, 200
+	// growingGCPercent is the minimum while the number of live bytes grows by more than a tenth from one collection to the next, as after a
+	// restart with many objects: most of what would be collected is alive, and each collection examines all of it.
+	growingGCPercent = 100
 )
 
 // tuneGC sets the garbage collector to a constant headroom instead of a percentage. The environment variable GOGC
@@ -33,13 +36,15 @@ func tuneGC() {
 	type cycle struct{ _ *byte }
 	var collected func(*cycle)
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
-	percent := firstGCPercent
+	percent, before := firstGCPercent, uint64(0)
 	collected = func(c *cycle) {
 		metrics.Read(live)
-		if next := gcPercent(live[0].Value.Uint64()); next != percent {
+		now := live[0].Value.Uint64()
+		if next := gcPercent(before, now); next != percent {
 			percent = next
 			debug.SetGCPercent(percent)
 		}
+		before = now
 		runtime.SetFinalizer(c, collected)
 	}
 	runtime.SetFinalizer(&cycle{}, collected)
@@ -56,10 +61,15 @@ func limitMemory(ctx context.Context) {
 	}
 }
 
-// gcPercent returns the percentage that leaves gcHeadroom above a number of live bytes, in steps of ten.
-func gcPercent(live uint64) int {
+// gcPercent returns the percentage that leaves gcHeadroom above a number of live bytes, in steps of ten. before is that number one
+// collection earlier.
+func gcPercent(before, live uint64) int {
 	if live == 0 {
 		return firstGCPercent
 	}
-	return int(min(max(gcHeadroom*100/live/10*10, minGCPercent), maxGCPercent))
+	least := uint64(minGCPercent)
+	if live > before+before/10 {
+		least = growingGCPercent
+	}
+	return int(min(max(gcHeadroom*100/live/10*10, least), maxGCPercent))
 }

@@ -48,6 +48,8 @@ func (p *firstPass) reconciled(key types.NamespacedName) {
 		return
 	}
 	if p.unseen.Delete(key); p.unseen.Len() == 0 {
+		// The set would keep the memory of its largest size.
+		p.unseen = nil
 		close(p.over)
 	}
 }
