@@ -335,7 +335,7 @@ func (a *aggregated) modules(ctx context.Context, clients *clients) ([]lifecycle
 		if m.certificates != nil {
 			reconciling = append(reconciling, m.certificates)
 		}
-		reconciling = append(reconciling, m.pods, m.serving)
+		reconciling = append(reconciling, m.pods, m.serving, m.serving.children)
 		if m.traffic != nil {
 			accepting = append(accepting, m.traffic)
 		}

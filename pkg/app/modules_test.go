@@ -110,7 +110,7 @@ func TestStandaloneModules(t *testing.T) {
 	for _, m := range modules {
 		names = append(names, m.Name())
 	}
-	want := []string{"namespaces", "settings", "informers", "garbage", "processes", "serving", "streams", "consumers", "gateway", "broker"}
+	want := []string{"namespaces", "settings", "informers", "processes", "serving", "gateway", "services", "streams", "consumers", "broker", "garbage"}
 	if !slices.Equal(names, want) {
 		t.Errorf("modules are %q, want %q", names, want)
 	}

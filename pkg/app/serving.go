@@ -12,6 +12,7 @@ import (
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -29,6 +30,8 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/autoscaler"
 	gatewaycerts "github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/certificates"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/gateway"
+	servingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/serving/v1"
+	servinginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/leader"
 	"github.com/knative-apiserver/knative-apiserver/pkg/replica/peer"
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
@@ -139,10 +142,12 @@ type servingOptions struct {
 	pods    scalesFromZero
 }
 
-// serving is the module of the controllers of Serving and the autoscaler. It is ready when the gateway knows all Revisions and
+// serving is the module of the controllers that the gateway needs, and the autoscaler. It is ready when the gateway knows all Revisions and
 // Routes.
 type serving struct {
 	controllers
+	// children is the module of the other controllers of Serving. It starts later: after a restart with many objects, requests are served sooner.
+	children   *controllers
 	gateway    *gateway.Gateway
 	autoscaler *autoscaler.Loop
 	workload   workload.Runtime
@@ -165,18 +170,11 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 		o.replica.server.Handle(autoscaler.ExplanationElement, s.autoscaler.ExplanationHandler())
 		recorder = leader.Recorder(recorder, func(apiruntime.Object) bool { return o.replica.Leading() })
 	}
-	services, err := (&service.Reconciler{Client: client, Recorder: recorder, Clock: now}).Controller(kinds)
+	children, err := o.newChildren(client, kinds, recorder)
 	if err != nil {
 		return nil, err
 	}
-	configurations, err := (&configuration.Reconciler{Client: client, Recorder: recorder, Clock: now}).Controller(kinds)
-	if err != nil {
-		return nil, err
-	}
-	revisionGC, err := (&gc.Reconciler{Client: client, Clock: now, Settings: o.settings.Get}).Controller(kinds)
-	if err != nil {
-		return nil, err
-	}
+	s.children = children
 	revisions, err := (&revision.Reconciler{
 		Client: client, Runtime: o.workload, Sinks: []revision.Sink{o.gateway, s.autoscaler},
 		Recorder: recorder, Clock: now, Settings: o.settings.Get,
@@ -219,8 +217,8 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 	// Host names are assigned when all objects that claim some are known.
 	routes.Await(o.clients.informers.Serving().V1beta1().DomainMappings().Informer())
 	routes.Await(o.clients.informers.Networking().V1alpha1().ClusterDomainClaims().Informer())
-	s.all = []*reconciler.Controller{services, configurations, revisionGC, revisions, routes, mappings}
-	s.awaited = []*reconciler.Controller{revisions, routes, mappings}
+	s.all = []*reconciler.Controller{revisions, routes, mappings}
+	s.awaited = s.all
 	if o.replica != nil {
 		o.replica.lead(s.all...)
 	}
@@ -236,9 +234,36 @@ func newServing(ctx context.Context, o servingOptions) (*serving, error) {
 		s.autoscaler.SettingsChanged()
 		routeReconciler.EnqueueAll()
 		mappingReconciler.EnqueueAll()
-		revisionGC.RequeueAll()
 	})
 	return s, nil
+}
+
+// newChildren returns the module of the controllers that write the objects that Services and Configurations own, and delete old Revisions. It
+// has none if this replica never writes: the data plane needs none of them.
+func (o *servingOptions) newChildren(client servingclient.ServingV1Interface, kinds servinginformers.Interface, recorder record.EventRecorder) (*controllers, error) {
+	m := &controllers{name: "services"}
+	if o.replica != nil && o.replica.config.ReadOnly {
+		return m, nil
+	}
+	now := clock.RealClock{}
+	services, err := (&service.Reconciler{Client: client, Recorder: recorder, Clock: now}).Controller(kinds)
+	if err != nil {
+		return nil, err
+	}
+	configurations, err := (&configuration.Reconciler{Client: client, Recorder: recorder, Clock: now}).Controller(kinds)
+	if err != nil {
+		return nil, err
+	}
+	revisionGC, err := (&gc.Reconciler{Client: client, Clock: now, Settings: o.settings.Get}).Controller(kinds)
+	if err != nil {
+		return nil, err
+	}
+	o.settings.Subscribe(revisionGC.RequeueAll)
+	m.all = []*reconciler.Controller{services, configurations, revisionGC}
+	if o.replica != nil {
+		o.replica.lead(m.all...)
+	}
+	return m, nil
 }
 
 // reportUnserved reports a setting that asks for HTTPS if the gateway does not serve it.

@@ -272,28 +272,29 @@ func (s *standalone) newModules(ctx context.Context, server *apiserver.Server, c
 	return m, err
 }
 
-// stages returns the modules in the order of their start. Controllers write to existing namespaces only.
+// stages returns the modules in the order of their start. Controllers write to existing namespaces only. The gateway accepts requests
+// before the Triggers are known, and stops after events have been delivered, maybe through it. What the gateway does not need starts after it.
 func (m *standaloneModules) stages() []lifecycle.Stage {
-	knowing, reconciling, accepting := lifecycle.Stage{m.namespaces}, lifecycle.Stage{}, lifecycle.Stage{}
+	knowing := lifecycle.Stage{m.namespaces}
 	if m.settings != nil {
 		knowing = append(knowing, m.settings)
 	}
-	knowing = append(knowing, m.informers, m.garbage)
+	knowing = append(knowing, m.informers)
+	if m.eventing != nil && m.eventing.authority != nil {
+		knowing = append(knowing, m.eventing.authority)
+	}
+	stages := []lifecycle.Stage{knowing}
 	if m.serving != nil {
+		var reconciling lifecycle.Stage
 		if m.serving.certificates != nil {
 			reconciling = append(reconciling, m.serving.certificates)
 		}
-		reconciling = append(reconciling, m.serving.processes, m.serving.serving)
-		accepting = append(accepting, m.serving.traffic)
+		stages = append(stages, append(reconciling, m.serving.processes, m.serving.serving), lifecycle.Stage{m.serving.traffic, m.serving.serving.children})
 	}
 	if m.eventing != nil {
-		if m.eventing.authority != nil {
-			knowing = append(knowing, m.eventing.authority)
-		}
-		reconciling = append(reconciling, m.eventing.streams, m.eventing.consumers)
-		accepting = append(accepting, m.eventing.broker)
+		stages = append(stages, lifecycle.Stage{m.eventing.streams, m.eventing.consumers}, lifecycle.Stage{m.eventing.broker})
 	}
-	return []lifecycle.Stage{knowing, reconciling, accepting}
+	return append(stages, lifecycle.Stage{m.garbage})
 }
 
 // processModules are Serving with Revisions as processes.
