@@ -109,6 +109,8 @@ func (e *Embedded) config(dir string) *embed.Config {
 	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	config.QuotaBackendBytes = quotaBytes
 	config.BackendBatchInterval = batchInterval
+	// A start reads all files of the log, even superfluous ones. Files that are needed after the latest snapshot are always kept.
+	config.MaxWalFiles = 1
 	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(e.logger())
 	return config
 }
