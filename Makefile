@@ -10,6 +10,11 @@ TESTFLAGS ?=
 PUSHFLAGS ?=
 CLUSTER_DIR := $(CURDIR)/.cache/cluster
 
+# With this tag, k8s.io/apimachinery keeps equal managed fields of objects once: a tenth of the memory of a server with many objects.
+ifeq (,$(findstring fieldsv1string,$(GOFLAGS)))
+export GOFLAGS := $(GOFLAGS) -tags=fieldsv1string
+endif
+
 # The Kubernetes whose API machinery this is, 1.37.2 for k8s.io/apiserver v0.37.2, comes first in the version:
 # clients and the API machinery itself compare it. The date is the date of the commit, so that the same commit
 # builds the same program.

@@ -210,7 +210,7 @@ func buildInto(ctx context.Context, bin string, todo []program, v versions, prog
 		}
 		// Explicit flags and GOWORK=off: the versions in this go.mod are built, regardless of the user's
 		// GOFLAGS and workspace.
-		cmd := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-buildvcs=false",
+		cmd := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-buildvcs=false", "-tags=",
 			"-ldflags", v.ldflags(), "-o", filepath.Join("bin", p.name), p.pkg)
 		cmd.Dir = dir
 		cmd.Env = append(os.Environ(), "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
