@@ -2,7 +2,6 @@
 package growth
 
 import (
-	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -20,11 +19,11 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/test/bench/creation"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
@@ -36,8 +35,6 @@ var (
 
 const (
 	namespace = "default"
-	// workers is the number of concurrent requests that create objects.
-	workers = 8
 	// part is the number of objects whose rates of creation are compared.
 	part = 1000
 	// changes is the number of changes of a route that are measured.
@@ -46,7 +43,7 @@ const (
 	patience = 2 * time.Minute
 )
 
-// config allows an initial scale of zero.
+// config allows an initial scale of zero, and keeps all Revisions.
 const config = `
 apiVersion: v1
 kind: ConfigMap
@@ -54,6 +51,15 @@ metadata:
   name: config-autoscaler
 data:
   allow-zero-initial-scale: "true"
+---
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: config-gc
+data:
+  max-non-active-revisions: disabled
+  retain-since-create-time: disabled
+  retain-since-last-active-time: disabled
 `
 
 // BenchmarkGrowth creates Services with an initial scale of zero, and Triggers of one Broker, on a standalone server. It reports the rate at
@@ -75,15 +81,15 @@ func measure(b *testing.B) {
 	b.ReportMetric(before, "fresh-MB")
 
 	app := harness.AppBinary(b)
-	create(b, "Services", s.clients.Knative.ServingV1().Services(namespace), *services, func(i int) *servingv1.Service { return newService(app, i) })
+	creation.Measure(b, "Services", s.clients.Knative.ServingV1().Services(namespace), *services, part, func(i int) *servingv1.Service { return newService(app, i) })
 	after := s.megabytes(b)
 	b.ReportMetric((after-before)*1000/float64(*services), "kB/Service")
 
-	create(b, "Brokers", s.clients.Knative.EventingV1().Brokers(namespace), 1, func(int) *eventingv1.Broker {
+	creation.Measure(b, "Brokers", s.clients.Knative.EventingV1().Brokers(namespace), 1, part, func(int) *eventingv1.Broker {
 		return &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "growth"}}
 	})
 	before = after
-	create(b, "Triggers", s.clients.Knative.EventingV1().Triggers(namespace), *triggers, newTrigger)
+	creation.Measure(b, "Triggers", s.clients.Knative.EventingV1().Triggers(namespace), *triggers, part, newTrigger)
 	after = s.megabytes(b)
 	b.ReportMetric((after-before)*1000/float64(*triggers), "kB/Trigger")
 	b.ReportMetric(after, "server-MB")
@@ -104,6 +110,91 @@ func measure(b *testing.B) {
 	s.start(b)
 	probes.Wait()
 	b.ReportMetric(s.megabytes(b), "restarted-MB")
+}
+
+// BenchmarkRevisions changes the template of one Service a thousand times. It reports the time until the Revision of a change is ready, for the
+// first and the last tenth of the changes, the memory for each, and the time until all are deleted with the Service.
+func BenchmarkRevisions(b *testing.B) {
+	n := 1000
+	if testing.Short() {
+		n = 50
+	}
+	for range b.N {
+		revisions(b, n)
+	}
+}
+
+func revisions(b *testing.B, n int) {
+	s := newServer(b)
+	s.start(b)
+	before := s.megabytes(b)
+	client := s.clients.Knative.ServingV1().Services(namespace)
+	service := newService(harness.AppBinary(b), 0)
+	latest := true
+	service.Spec.Traffic = []servingv1.TrafficTarget{
+		{LatestRevision: &latest, Percent: new(int64(100))},
+		{RevisionName: service.Name + "-00001", Tag: "first", Percent: new(int64(0))},
+	}
+	if _, err := client.Create(b.Context(), service, metav1.CreateOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	took := make([]time.Duration, 0, n)
+	for generation := 1; ; generation++ {
+		began, name := time.Now(), fmt.Sprintf("%s-%05d", service.Name, generation)
+		s.await(b, name+" is the latest ready Revision", func() error {
+			current, err := client.Get(b.Context(), service.Name, metav1.GetOptions{})
+			if err == nil && current.Status.LatestReadyRevisionName != name {
+				err = fmt.Errorf("it is %s", current.Status.LatestReadyRevisionName)
+			}
+			return err
+		})
+		if took = append(took, time.Since(began)); len(took) == n || b.Failed() {
+			break
+		}
+		harness.Edit(b, client, service.Name, func(service *servingv1.Service) {
+			service.Spec.Template.Annotations["example.com/change"] = strconv.Itoa(generation)
+		})
+	}
+	b.ReportMetric(mean(took[:n/10]), "first-ready-ms")
+	b.ReportMetric(mean(took[n-n/10:]), "last-ready-ms")
+	b.ReportMetric((s.megabytes(b)-before)*1000/float64(n), "kB/Revision")
+	current, err := client.Get(b.Context(), service.Name, metav1.GetOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	u, err := url.Parse(current.Status.URL)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s.await(b, "the last Revision serves", func() error { return s.get(u.Host) })
+	s.await(b, "the first Revision serves", func() error { return s.get("first-" + u.Host) })
+
+	all := s.clients.Knative.ServingV1().Revisions(namespace)
+	remaining := func() error {
+		list, err := all.List(b.Context(), metav1.ListOptions{})
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("%d Revisions exist", len(list.Items))
+		}
+		return err
+	}
+	if err := remaining(); err == nil || err.Error() != fmt.Sprintf("%d Revisions exist", n) {
+		b.Errorf("%v, want %d", err, n)
+	}
+	began := time.Now()
+	if err := client.Delete(b.Context(), service.Name, metav1.DeleteOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	s.await(b, "all Revisions are deleted", remaining)
+	b.ReportMetric(time.Since(began).Seconds(), "deleted-after-s")
+}
+
+// mean returns the mean of durations in milliseconds.
+func mean(all []time.Duration) float64 {
+	var sum time.Duration
+	for _, d := range all {
+		sum += d
+	}
+	return float64(sum.Microseconds()) / 1000 / float64(len(all))
 }
 
 func newService(app string, i int) *servingv1.Service {
@@ -245,78 +336,4 @@ func (s *server) await(b *testing.B, what string, probe func() error) {
 func (s *server) megabytes(b *testing.B) float64 {
 	b.Helper()
 	return float64(s.ResidentMemory(b)) / 1e6
-}
-
-// object is an object with conditions.
-type object interface {
-	metav1.Object
-	GetStatus() *duckv1.Status
-}
-
-// creator is the part of a typed client that creates objects and watches them.
-type creator[O any] interface {
-	Create(ctx context.Context, object O, options metav1.CreateOptions) (O, error)
-	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
-}
-
-// create creates n objects of a kind and waits until all are ready.
-func create[O object](b *testing.B, kind string, client creator[O], n int, object func(i int) O) {
-	b.Helper()
-	events, err := client.Watch(b.Context(), metav1.ListOptions{})
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer events.Stop()
-	began := time.Now()
-	var watching sync.WaitGroup
-	watching.Go(func() {
-		if err := allReady[O](events, n); err != nil {
-			b.Errorf("%s: %v", kind, err)
-		}
-	})
-	var rates []float64
-	for first := 0; first < n; first += part {
-		began, last := time.Now(), min(first+part, n)
-		var creating sync.WaitGroup
-		for worker := range workers {
-			creating.Go(func() {
-				for i := first + worker; i < last; i += workers {
-					if _, err := client.Create(b.Context(), object(i), metav1.CreateOptions{}); err != nil {
-						b.Error(err)
-						return
-					}
-				}
-			})
-		}
-		creating.Wait()
-		rates = append(rates, float64(last-first)/time.Since(began).Seconds())
-	}
-	watching.Wait()
-	if len(rates) > 1 {
-		b.ReportMetric(rates[0], kind+"/s")
-		b.ReportMetric(rates[len(rates)-1]/rates[0], kind+"-last/first")
-		b.ReportMetric(time.Since(began).Seconds(), kind+"-ready-s")
-	}
-}
-
-// allReady waits until n objects are ready.
-func allReady[O object](events watch.Interface, n int) error {
-	for ready := map[string]bool{}; len(ready) < n; {
-		select {
-		case event, open := <-events.ResultChan():
-			if !open {
-				return fmt.Errorf("the watch ended when %d were ready", len(ready))
-			}
-			o, ok := event.Object.(O)
-			if !ok {
-				continue
-			}
-			if c := o.GetStatus().Conditions.Get(duckv1.ConditionReady); c != nil && c.Status == corev1.ConditionTrue {
-				ready[o.GetName()] = true
-			}
-		case <-time.After(patience):
-			return fmt.Errorf("%d are ready, and no other became so within %s", len(ready), patience)
-		}
-	}
-	return nil
 }

@@ -1,0 +1,62 @@
+package cluster
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/test/bench/creation"
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
+)
+
+var (
+	growthServices = flag.Int("services", 1000, "number of Services of BenchmarkGrowth")
+	growthTriggers = flag.Int("triggers", 1000, "number of Triggers of BenchmarkGrowth, all of one Broker")
+)
+
+// BenchmarkGrowth creates many Services with an initial scale of zero, which it allows meanwhile, and many Triggers of one Broker. It reports
+// the rate at which the last tenth is created relative to the first, the time until all are ready, and the memory of all Pods of the
+// installation.
+func BenchmarkGrowth(b *testing.B) {
+	many := [...]int{short(*growthServices, 20), short(*growthTriggers, 20)}
+	allowZero(b, "true")
+	defer allowZero(b, "false")
+	once(b, func() {
+		before := resident(b)
+		b.ReportMetric(before/1e6, "rss-MB")
+		inNamespace(b, func(namespace string) {
+			creation.Measure(b, "Services", node.Admin.Knative.ServingV1().Services(namespace), many[0], many[0]/10, func(i int) *servingv1.Service {
+				return service(fmt.Sprintf("service-%d", i), map[string]string{servingv1.InitialScaleAnnotationKey: "0"})
+			})
+			after := resident(b)
+			b.ReportMetric(after/1e6, "rss-Services-MB")
+			creation.Measure(b, "Brokers", node.Admin.Knative.EventingV1().Brokers(namespace), 1, 1, func(int) *eventingv1.Broker {
+				return &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Name: "growth"}}
+			})
+			creation.Measure(b, "Triggers", node.Admin.Knative.EventingV1().Triggers(namespace), many[1], many[1]/10, func(i int) *eventingv1.Trigger {
+				return &eventingv1.Trigger{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("trigger-%d", i)}, Spec: eventingv1.TriggerSpec{
+					Broker: "growth", Filter: &eventingv1.TriggerFilter{Attributes: map[string]string{"type": fmt.Sprintf("type-%d", i)}},
+					Subscriber: duckv1.Destination{Ref: &duckv1.KReference{Kind: "Service", APIVersion: "serving.knative.dev/v1", Name: "service-0"}},
+				}}
+			})
+			b.ReportMetric(resident(b)/1e6, "rss-Triggers-MB")
+		})
+	})
+}
+
+// allowZero sets whether an initial scale may be zero.
+func allowZero(b *testing.B, value string) {
+	b.Helper()
+	patch := fmt.Sprintf(`{"data":{"allow-zero-initial-scale":%q}}`, value)
+	maps := node.Host.CoreV1().ConfigMaps(harness.SystemNamespace)
+	if _, err := maps.Patch(context.WithoutCancel(b.Context()), "config-autoscaler", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		b.Fatal(err)
+	}
+}

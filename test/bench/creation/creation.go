@@ -1,0 +1,98 @@
+// Package creation measures how fast objects are created and become ready.
+package creation
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+)
+
+const (
+	// workers is the number of concurrent requests.
+	workers = 8
+	// patience is the longest time without a change.
+	patience = 2 * time.Minute
+)
+
+// Object is an object with conditions.
+type Object interface {
+	metav1.Object
+	GetStatus() *duckv1.Status
+}
+
+// Creator is the part of a typed client that creates objects and watches them.
+type Creator[O any] interface {
+	Create(ctx context.Context, object O, options metav1.CreateOptions) (O, error)
+	Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
+}
+
+// Measure creates n objects of a kind and waits until all are ready. It reports the rate of the first part of them, the rate of the last part
+// relative to it, and the time until all are ready.
+func Measure[O Object](b *testing.B, kind string, client Creator[O], n, part int, object func(i int) O) {
+	b.Helper()
+	events, err := client.Watch(b.Context(), metav1.ListOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer events.Stop()
+	began := time.Now()
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		if err := allReady[O](events, n); err != nil {
+			b.Errorf("%s: %v", kind, err)
+		}
+	})
+	var rates []float64
+	for first := 0; first < n; first += part {
+		began, last := time.Now(), min(first+part, n)
+		var creating sync.WaitGroup
+		for worker := range workers {
+			creating.Go(func() {
+				for i := first + worker; i < last; i += workers {
+					if _, err := client.Create(b.Context(), object(i), metav1.CreateOptions{}); err != nil {
+						b.Error(err)
+						return
+					}
+				}
+			})
+		}
+		creating.Wait()
+		rates = append(rates, float64(last-first)/time.Since(began).Seconds())
+	}
+	watching.Wait()
+	if len(rates) > 1 {
+		b.ReportMetric(rates[0], kind+"/s")
+		b.ReportMetric(rates[len(rates)-1]/rates[0], kind+"-last/first")
+		b.ReportMetric(time.Since(began).Seconds(), kind+"-ready-s")
+	}
+}
+
+// allReady waits until n objects are ready.
+func allReady[O Object](events watch.Interface, n int) error {
+	for ready := map[string]bool{}; len(ready) < n; {
+		select {
+		case event, open := <-events.ResultChan():
+			if !open {
+				return fmt.Errorf("the watch ended when %d were ready", len(ready))
+			}
+			o, ok := event.Object.(O)
+			if !ok {
+				continue
+			}
+			if c := o.GetStatus().Conditions.Get(duckv1.ConditionReady); c != nil && c.Status == corev1.ConditionTrue {
+				ready[o.GetName()] = true
+			}
+		case <-time.After(patience):
+			return fmt.Errorf("%d are ready, and no other became so within %s", len(ready), patience)
+		}
+	}
+	return nil
+}
