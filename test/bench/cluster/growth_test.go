@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -31,8 +32,9 @@ func BenchmarkGrowth(b *testing.B) {
 	once(b, func() {
 		before := resident(b)
 		b.ReportMetric(before/1e6, "rss-MB")
-		inNamespace(b, func(namespace string) {
-			creation.Measure(b, "Services", node.Admin.Knative.ServingV1().Services(namespace), many[0], many[0]/10, func(i int) *servingv1.Service {
+		// The host deletes about ten Services per second with their Deployments.
+		inLargeNamespace(b, patience+time.Duration(many[0])*time.Second/5, func(namespace string) {
+			creation.Measure(b, "Services", patient{node.Admin.Knative.ServingV1().Services(namespace)}, many[0], many[0]/10, func(i int) *servingv1.Service {
 				return service(fmt.Sprintf("service-%d", i), map[string]string{servingv1.InitialScaleAnnotationKey: "0"})
 			})
 			after := resident(b)
@@ -49,6 +51,22 @@ func BenchmarkGrowth(b *testing.B) {
 			b.ReportMetric(resident(b)/1e6, "rss-Triggers-MB")
 		})
 	})
+}
+
+// patient creates Services of which a replica may not know yet that their initial scale is allowed.
+type patient struct {
+	creation.Creator[*servingv1.Service]
+}
+
+// Create implements creation.Creator.
+func (p patient) Create(ctx context.Context, service *servingv1.Service, options metav1.CreateOptions) (created *servingv1.Service, err error) {
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err = harness.Poll(limited, func() error {
+		created, err = p.Creator.Create(limited, service, options)
+		return err
+	})
+	return created, err
 }
 
 // allowZero sets whether an initial scale may be zero.

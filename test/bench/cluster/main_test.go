@@ -77,13 +77,19 @@ func short(rounds, few int) int {
 // itself.
 func inNamespace(b *testing.B, measure func(namespace string)) {
 	b.Helper()
+	inLargeNamespace(b, patience, measure)
+}
+
+// inLargeNamespace is inNamespace with another timeout of the deletion.
+func inLargeNamespace(b *testing.B, deletion time.Duration, measure func(namespace string)) {
+	b.Helper()
 	namespaces := node.Host.CoreV1().Namespaces()
 	created, err := namespaces.Create(b.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "bench-"}}, metav1.CreateOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.Context()), patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(b.Context()), deletion)
 		defer cancel()
 		if err := namespaces.Delete(ctx, created.Name, metav1.DeleteOptions{}); err != nil {
 			b.Errorf("deleting namespace %s: %v", created.Name, err)
