@@ -17,8 +17,9 @@ import (
 	generated "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/eventing/v1"
 )
 
-// TestStored checks that lists and watches of Stored return what a client gets, and share the memory of the watch cache.
-func TestStored(t *testing.T) {
+// serveNamespaces runs an API server with some Namespaces, and returns a client of its controllers.
+func serveNamespaces(t *testing.T, names ...string) (*apiserver.Server, versioned.Interface) {
+	t.Helper()
 	_, server := serveAPI(t)
 	client, err := versioned.NewForConfig(server.ControllersConfig())
 	if err != nil {
@@ -28,11 +29,18 @@ func TestStored(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	namespace := &corev1.Namespace{}
-	namespace.Name = "default"
-	if _, err := core.kubernetes.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+	for _, name := range names {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if _, err := core.kubernetes.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
 	}
+	return server, client
+}
+
+// TestStored checks that lists and watches of Stored return what a client gets, and share the memory of the watch cache.
+func TestStored(t *testing.T) {
+	server, client := serveNamespaces(t, "default")
 	brokers := client.EventingV1().Brokers("default")
 	var direct apiserver.Stored
 	kinds := map[string]bool{}
@@ -114,21 +122,7 @@ func TestStored(t *testing.T) {
 
 // TestNamespacesOfStored checks that each namespace with objects is found, once.
 func TestNamespacesOfStored(t *testing.T) {
-	_, server := serveAPI(t)
-	client, err := versioned.NewForConfig(server.ControllersConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	core, err := newCoreKinds(server.ControllersConfig())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"a", "b", "empty"} {
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
-		if _, err := core.kubernetes.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
+	server, client := serveNamespaces(t, "a", "b", "empty")
 	for namespace, names := range map[string][]string{"a": {"a", "b"}, "b": {"a"}} {
 		for _, name := range names {
 			create(t, client.EventingV1().Brokers(namespace), name)
