@@ -193,13 +193,14 @@ func (x *Exchange) await() error {
 			err = conn.err
 		}
 		switch {
+		case x.watch != nil && x.watch.clientGone():
+			// Bytes that arrive now may be the backend's answer to the end of the stream, which no client gets.
+			return errClientGone
 		case err == nil && conn.n > 0:
 			if !x.started && x.timeouts.Idle > 0 {
 				x.last = time.Now()
 			}
 			return nil
-		case x.watch != nil && x.watch.clientGone():
-			return errClientGone
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			limit := x.limit()
 			if !limit.IsZero() && !time.Now().Before(limit) {

@@ -109,3 +109,43 @@ func TestClientGoneAfterSlowRequest(t *testing.T) {
 	}
 	<-ended
 }
+
+// slowHalfClose is a connection to a backend that the backend answers as soon as it sees the end of the stream, before CloseWrite returns.
+type slowHalfClose struct {
+	*net.TCPConn
+	answered chan struct{}
+}
+
+func (c *slowHalfClose) CloseWrite() error {
+	err := c.TCPConn.CloseWrite()
+	<-c.answered
+	// The goroutine that reads the answer runs.
+	<-time.After(watchAfter)
+	return err
+}
+
+// TestAnswerToGoneClient expects that the answer of a backend to the end of its request is not counted as the client's.
+func TestAnswerToGoneClient(t *testing.T) {
+	waits, answered := make(chan struct{}), make(chan struct{})
+	app := rawApp(t, func(_ int, conn net.Conn, r *bufio.Reader) {
+		skipHead(r)
+		close(waits)
+		untilClosed(r)
+		trySend(conn, hi)
+		close(answered)
+		<-t.Context().Done()
+	})
+	upstream, err := newUpstreamConn(&slowHalfClose{TCPConn: dial(t, app).(*net.TCPConn), answered: answered})
+	if err != nil {
+		t.Fatal(err)
+	}
+	router := newFakeRouter("")
+	router.upstream.put(upstream, time.Now())
+	conn := dial(t, serve(t, &Server{Handler: router}))
+	write(t, conn, getA)
+	<-waits
+	conn.Close()
+	if r := router.result(t); !errors.Is(r.Err, errClientGone) || r.Status != 0 {
+		t.Errorf("result %+v", r)
+	}
+}
