@@ -36,7 +36,6 @@ func (c *recordedCalls) Start(_ context.Context, namespace string, bytes int64) 
 // TestCallLimiter covers which calls are limited, that their bodies arrive as they were sent, and their refusal.
 func TestCallLimiter(t *testing.T) {
 	const maxBody = 8
-	developer := &user.DefaultInfo{Name: "developer"}
 	for name, tt := range map[string]struct {
 		info request.RequestInfo
 		user user.Info

@@ -92,5 +92,7 @@ func unfinished(text []byte) int {
 func (c *Config) handlerChain(handler http.Handler, config *genericapiserver.Config) http.Handler {
 	memory := memoryLimiter{memory: c.Memory, codecs: c.codecs, maxBody: config.MaxRequestBodyBytes, controllers: c.Controllers}
 	calls := callLimiter{reads: c.Reads, writes: c.Writes, codecs: c.codecs, maxBody: config.MaxRequestBodyBytes, controllers: c.Controllers}
-	return genericapiserver.DefaultBuildHandlerChain(refuseMalformed(memory.limit(calls.limit(c.wrapEvents(serveCurrentOpenAPI(handler)))), c.codecs), config)
+	writes := newPrecedence(c.codecs, c.Controllers)
+	handler = writes.order(c.wrapEvents(serveCurrentOpenAPI(handler)))
+	return genericapiserver.DefaultBuildHandlerChain(refuseMalformed(memory.limit(calls.limit(handler)), c.codecs), config)
 }
