@@ -33,6 +33,8 @@ type Embedded struct {
 const (
 	// startTimeout bounds the time for the member to replay its log and elect itself.
 	startTimeout = time.Minute
+	// tickMs is the interval of the clock of a single member, in milliseconds; 100 by default, with elections after at least ten ticks.
+	tickMs = 20
 	// quotaBytes is the database size at which etcd rejects writes.
 	quotaBytes = 8 << 30
 	// batchInterval is the time for which writes are gathered into one transaction of the database, whose sync delays others; 100 ms
@@ -61,6 +63,8 @@ func Start(dir string) (_ *Embedded, err error) {
 	// A member keeps its initial peer address; a single member never dials it.
 	config.AdvertisePeerUrls = []url.URL{{Scheme: "http", Host: "localhost:0"}}
 	config.InitialCluster = config.InitialClusterFromName(config.Name)
+	// A start waits until the only candidate calls an election.
+	config.TickMs, config.ElectionMs = tickMs, 5*tickMs
 	// Applied entries are kept in memory for members that lag behind; a single member has none.
 	config.SnapshotCatchUpEntries = 100
 
