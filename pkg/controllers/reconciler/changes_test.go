@@ -16,6 +16,7 @@ func TestChanges(t *testing.T) {
 	if err := c.Watch(Changes(informer, same), KeyOf); err != nil {
 		t.Fatal(err)
 	}
+	c.watching.Store(true)
 	channel := &messagingv1.Channel{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "orders", UID: "uid"}}
 	changed := channel.DeepCopy()
 	changed.Generation = 2

@@ -5,7 +5,9 @@ package reconciler
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -63,6 +65,8 @@ type Controller struct {
 	synced     []cache.InformerSynced
 	sources    []source
 	first      *firstPass
+	// watching is true once changes of watched objects are enqueued: Run begins with all objects.
+	watching atomic.Bool
 	// owns reports whether this replica writes about an object; nil means all objects.
 	owns      func(key types.NamespacedName) bool
 	deferrals *deferrals
@@ -124,10 +128,13 @@ func (c *Controller) EnqueueAfter(key types.NamespacedName, after time.Duration)
 	c.queue.AddAfter(key, after)
 }
 
-// Watch enqueues keys(object) whenever an object of the informer changes. For an update, keys is called with both the old and
-// the new object. Call Watch before Run.
+// Watch enqueues keys(object) for all objects of the informer when Run begins, and whenever one changes afterwards. For an update, keys is
+// called with both the old and the new object. Call Watch before Run.
 func (c *Controller) Watch(informer cache.SharedIndexInformer, keys func(obj metav1.Object) []types.NamespacedName) error {
 	enqueue := func(obj any) {
+		if !c.watching.Load() {
+			return
+		}
 		if tombstone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = tombstone.Obj
 		}
@@ -180,6 +187,8 @@ func (c *Controller) Run(ctx context.Context, workers int) {
 	if !cache.WaitForCacheSync(ctx.Done(), c.synced...) {
 		return
 	}
+	c.watching.Store(true)
+	c.RequeueAll()
 	c.first.begin()
 	var running sync.WaitGroup
 	for range workers {
@@ -198,6 +207,8 @@ func (c *Controller) work(ctx context.Context) {
 		}
 		c.reconcile(ctx, key)
 		c.first.reconciled(key)
+		// A worker that never waits, such as after a restart, would use its processor for 10 ms before a request gets it.
+		runtime.Gosched()
 	}
 }
 

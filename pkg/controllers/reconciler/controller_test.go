@@ -169,7 +169,7 @@ func TestRequeueAfter(t *testing.T) {
 	}
 }
 
-// Changes enqueue the keys of an object's old and new state, and of a deleted object whose deletion was missed.
+// Changes enqueue the keys of an object's old and new state, and of a deleted object whose deletion was missed, once Run has begun.
 func TestWatch(t *testing.T) {
 	informer := &fakeInformer{}
 	c := New("test", reconcile(nil))
@@ -186,6 +186,11 @@ func TestWatch(t *testing.T) {
 		c.queue.Done(key)
 		return key
 	}
+	informer.OnAdd(owned("Service", "early"), true)
+	if got := c.queue.Len(); got != 0 {
+		t.Errorf("%d keys before Run, want none", got)
+	}
+	c.watching.Store(true)
 	informer.OnAdd(owned("Other", "none"), false)
 	informer.OnUpdate(owned("Service", "old"), owned("Service", "new"))
 	informer.OnDelete(cache.DeletedFinalStateUnknown{Key: "default/route", Obj: owned("Service", "gone")})

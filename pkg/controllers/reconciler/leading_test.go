@@ -27,7 +27,9 @@ func TestLead(t *testing.T) {
 			if following := refuses(ctx, t); following == request.Writes {
 				t.Errorf("%s: following %v, writes %v", name, following, request.Writes)
 			}
-			update := UpdateOf(counted(writes), &servingv1.Route{}, &servingv1.Route{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			current := &servingv1.Route{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			current.Status.ObservedGeneration = 1
+			update := UpdateOf(counted(writes), &servingv1.Route{}, current)
 			if _, err := request.Status.Write(ctx, update); err != nil {
 				return err
 			}

@@ -2,6 +2,7 @@ package reconciler
 
 import (
 	"context"
+	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -42,8 +43,15 @@ func UpdateOf[O Object](client StatusClient[O], observed, current O) StatusUpdat
 	}}
 }
 
-// changes reports whether the update changes the meaning of the object.
-func (u StatusUpdate) changes() bool { return !equality.Semantic.DeepEqual(u.observed, u.current) }
+// changes reports whether the update changes the meaning of the status.
+func (u StatusUpdate) changes() bool {
+	return !equality.Semantic.DeepEqual(statusOf(u.observed), statusOf(u.current))
+}
+
+// statusOf returns a pointer to the status of an object. To compare the rest of two objects, which is equal, would cost several times as much.
+func statusOf(o Object) any {
+	return reflect.ValueOf(o).Elem().FieldByName("Status").Addr().Interface()
+}
 
 // keepsUnknown reports whether Ready is Unknown before and after the update, for the same generation or for the first one.
 func (u StatusUpdate) keepsUnknown() bool {
