@@ -12,8 +12,11 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/routing"
 )
 
-// fanOut is the number of branches of a snapshot, and of buckets of a branch: one for each value of a byte.
-const fanOut = 1 << 8
+// fanBits is the binary logarithm of fanOut: the number of limbs of a snapshot, of branches of a limb, and of buckets of a branch.
+const (
+	fanBits = 6
+	fanOut  = 1 << fanBits
+)
 
 // seed determines the bucket of a host name. It differs between processes, so that no tenant can choose names that share a bucket.
 var seed = maphash.MakeSeed()
@@ -35,12 +38,15 @@ type Table[B any] struct {
 	hosts map[routing.Key][]string
 }
 
-// snapshot maps host names to hosts by two bytes of their hash. Immutable: a change copies the snapshot, and the branches and buckets that
-// it touches, whatever the number of hosts. It is not a persistent map of a library because Lookup has the name in a buffer on the
+// snapshot maps host names to hosts by three parts of their hash. Immutable: a change copies the snapshot, and the limbs, branches and buckets
+// that it touches, whatever the number of hosts: half a kilobyte for each of the first three. It is not a persistent map of a library because Lookup has the name in a buffer on the
 // stack, which benbjohnson/immutable would need on the heap: one more allocation for each request (BenchmarkLookup).
-type snapshot[B any] [fanOut]*branch[B]
+type snapshot[B any] [fanOut]*limb[B]
 
-// branch is a part of a snapshot. Its buckets are short: six hosts of 400,000.
+// limb is a part of a snapshot.
+type limb[B any] [fanOut]*branch[B]
+
+// branch is a part of a limb. Its buckets are short: one or two hosts of 400,000.
 type branch[B any] [fanOut]*bucket[B]
 
 type bucket[B any] []entry[B]
@@ -137,16 +143,15 @@ func (t *Table[B]) replace(route routing.Key, hosts map[string]*Host[B]) {
 	t.snapshot.Store(&next)
 }
 
-// set replaces the host of a name, in copies of its branch and bucket. Nil removes it.
+// set replaces the host of a name, in copies of its limb, branch and bucket. Nil removes it.
 func (s *snapshot[B]) set(name string, host *Host[B]) {
-	i, j := place([]byte(name))
-	var copied branch[B]
-	if s[i] != nil {
-		copied = *s[i]
-	}
+	i, j, k := place([]byte(name))
+	s[i] = copied(s[i])
+	s[i][j] = copied(s[i][j])
+	at := &s[i][j][k]
 	var others bucket[B]
-	if copied[j] != nil {
-		others = *copied[j]
+	if *at != nil {
+		others = **at
 	}
 	changed := make(bucket[B], 0, len(others)+1)
 	for _, e := range others {
@@ -157,10 +162,18 @@ func (s *snapshot[B]) set(name string, host *Host[B]) {
 	if host != nil {
 		changed = append(changed, entry[B]{name, host})
 	}
-	if copied[j] = &changed; len(changed) == 0 {
-		copied[j] = nil
+	if *at = &changed; len(changed) == 0 {
+		*at = nil
 	}
-	s[i] = &copied
+}
+
+// copied returns a copy of what a pointer points to, or a zero value.
+func copied[T any](of *T) *T {
+	c := new(T)
+	if of != nil {
+		*c = *of
+	}
+	return c
 }
 
 // Lookup returns the host that a Host header names, or nil: case is ignored, a port and a trailing dot may follow. A host with the
@@ -198,11 +211,11 @@ func lookup[B any, S string | []byte](s *snapshot[B], name S) *Host[B] {
 
 // get returns the host of a name in lower case, or nil.
 func (s *snapshot[B]) get(name []byte) *Host[B] {
-	i, j := place(name)
-	if s[i] == nil || s[i][j] == nil {
+	i, j, k := place(name)
+	if s[i] == nil || s[i][j] == nil || s[i][j][k] == nil {
 		return nil
 	}
-	for _, e := range *s[i][j] {
+	for _, e := range *s[i][j][k] {
 		if e.name == string(name) {
 			return e.host
 		}
@@ -210,10 +223,10 @@ func (s *snapshot[B]) get(name []byte) *Host[B] {
 	return nil
 }
 
-// place returns the branch and the bucket of a name.
-func place(name []byte) (branch, bucket uint8) {
+// place returns the limb, the branch and the bucket of a name.
+func place(name []byte) (limb, branch, bucket uint64) {
 	hash := maphash.Bytes(seed, name)
-	return uint8(hash), uint8(hash >> 8)
+	return hash % fanOut, hash >> fanBits % fanOut, hash >> (2 * fanBits) % fanOut
 }
 
 // inLabel reports whether a label in lower case may contain c. Names of users' hosts may contain an underscore.
