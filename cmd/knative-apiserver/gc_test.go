@@ -1,27 +1,41 @@
 package main
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestGCPercent(t *testing.T) {
 	for _, test := range []struct {
-		name         string
-		before, live uint64
-		want         int
+		name string
+		// before and live are the numbers of live bytes, allocated the number of bytes that were allocated within a time between.
+		before, live, allocated uint64
+		within                  time.Duration
+		want                    int
 	}{
-		{"no live bytes yet", 0, 0, 200},
-		{"a very small heap", 1 << 20, 1 << 20, 800},
-		{"a gateway alone", 20 << 20, 20 << 20, 400},
-		{"as many live bytes as headroom", 80 << 20, 80 << 20, 100},
-		{"in steps of ten", 85 << 20, 85 << 20, 90},
-		{"a large heap", 10 << 30, 10 << 30, 40},
-		{"a large heap that has grown a little", 10 << 30, 10<<30 + 1<<29, 40},
-		{"a large heap that has shrunk", 10 << 30, 5 << 30, 40},
-		{"a large heap that grows", 200 << 20, 300 << 20, 100},
-		{"a small heap that grows", 1 << 20, 20 << 20, 400},
+		{"no live bytes yet", 0, 0, 0, time.Second, 200},
+		{"a very small heap", 1 << 20, 1 << 20, 1 << 20, time.Second, 800},
+		{"a gateway alone", 20 << 20, 20 << 20, 20 << 20, time.Second, 400},
+		{"a busy gateway", 20 << 20, 20 << 20, 1 << 30, time.Second, 400},
+		{"as many live bytes as headroom", 80 << 20, 80 << 20, 10 << 20, time.Second, 100},
+		{"in steps of ten", 85 << 20, 85 << 20, 10 << 20, time.Second, 90},
+		{"a large heap", 10 << 30, 10 << 30, 4 << 30, time.Minute, 40},
+		{"a large heap, collected every two seconds", 10 << 30, 10 << 30, 4 << 30, 2 * time.Second, 40},
+		{"a large heap, collected more often", 10 << 30, 10 << 30, 4 << 30, time.Second, 70},
+		{"a large heap, busy with more headroom", 10 << 30, 10 << 30, 7 << 30, 3 * time.Second, 70},
+		{"a large heap, quiet with more headroom", 10 << 30, 10 << 30, 10 << 30, time.Minute, 40},
+		{"a large heap that has grown a little", 10 << 30, 10<<30 + 1<<29, 4 << 30, time.Minute, 40},
+		{"a large heap that has shrunk", 10 << 30, 5 << 30, 2 << 30, time.Minute, 40},
+		{"a large heap that grows", 200 << 20, 300 << 20, 200 << 20, time.Second, 100},
+		{"a small heap that grows", 1 << 20, 20 << 20, 40 << 20, time.Second, 400},
+		{"at the same time", 10 << 30, 10 << 30, 1 << 20, 0, 40},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got := gcPercent(test.before, test.live); got != test.want {
-				t.Errorf("gcPercent(%d, %d) = %d, want %d", test.before, test.live, got, test.want)
+			start := time.Now()
+			before := heap{at: start, live: test.before, allocated: 1 << 40}
+			now := heap{at: start.Add(test.within), live: test.live, allocated: before.allocated + test.allocated}
+			if got := gcPercent(before, now); got != test.want {
+				t.Errorf("%d %%, want %d", got, test.want)
 			}
 		})
 	}
