@@ -43,7 +43,7 @@ func (l *callLimiter) limit(handler http.Handler) http.Handler {
 			return
 		}
 		calls := l.writes
-		if slices.Contains([]string{"get", "list"}, info.Verb) {
+		if isRead(info) {
 			calls = l.reads
 		}
 		if calls == nil {
@@ -58,6 +58,11 @@ func (l *callLimiter) limit(handler http.Handler) http.Handler {
 		defer end()
 		handler.ServeHTTP(w, r)
 	})
+}
+
+// isRead reports whether a call reads objects. All other calls that do not last are writes.
+func isRead(info *request.RequestInfo) bool {
+	return slices.Contains([]string{"get", "list"}, info.Verb)
 }
 
 // exempt reports whether a call is not limited. The same users are exempt from priority and fairness.

@@ -52,7 +52,7 @@ func newPrecedence(codecs runtime.NegotiatedSerializer, controllers identity.Con
 func (p *precedence) order(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, ok := request.RequestInfoFrom(r.Context())
-		if !ok || !info.IsResourceRequest || longRunning(r, info) || slices.Contains([]string{"get", "list"}, info.Verb) {
+		if !ok || !info.IsResourceRequest || longRunning(r, info) || isRead(info) {
 			handler.ServeHTTP(w, r)
 			return
 		}

@@ -39,8 +39,9 @@ type Table[B any] struct {
 }
 
 // snapshot maps host names to hosts by three parts of their hash. Immutable: a change copies the snapshot, and the limbs, branches and buckets
-// that it touches, whatever the number of hosts: half a kilobyte for each of the first three. It is not a persistent map of a library because Lookup has the name in a buffer on the
-// stack, which benbjohnson/immutable would need on the heap: one more allocation for each request (BenchmarkLookup).
+// that it touches, whatever the number of hosts: half a kilobyte for each of the first three. It is not a persistent map of a library because
+// Lookup has the name in a buffer on the stack, which benbjohnson/immutable would need on the heap: one more allocation for each request
+// (BenchmarkLookup).
 type snapshot[B any] [fanOut]*limb[B]
 
 // limb is a part of a snapshot.
