@@ -107,6 +107,24 @@ func table() []row {
 			references: []reference{{"p50", "growth Growth route-p50-ms"}}, less: true, target: 20,
 		},
 		{
+			work: "growth: a changed Trigger among 10,000 is ready, p50", unit: "ms", leftOut: onlyLong, metric: "growth Growth Trigger-of-all-ms",
+			references: []reference{{"the only one", "growth Growth Trigger-of-one-ms"}}, less: true, target: 1.25, relative: "growth Growth Trigger-of-one-ms",
+		},
+		{
+			work: "growth: processor time of a change beside 2,000 watchers of other namespaces", unit: "µs", leftOut: onlyLong, metric: "growth Watchers beside-others-cpu-µs",
+			references: []reference{{"without them", "growth Watchers alone-cpu-µs"}, {"kB/watcher", "growth Watchers kB/watcher"}},
+			less:       true, target: 1.25, relative: "growth Watchers alone-cpu-µs",
+		},
+		{
+			work: "growth: the Revision of the thousandth change of a Service is ready", unit: "ms", leftOut: onlyLong, metric: "growth Revisions last-ready-ms",
+			references: []reference{{"of the first", "growth Revisions first-ready-ms"}, {"kB/Revision", "growth Revisions kB/Revision"}},
+			less:       true, target: 1.5, relative: "growth Revisions first-ready-ms",
+		},
+		{
+			work: "growth: memory of an idle Broker in the event log", unit: "KiB", leftOut: onlyLong, metric: "eventlog Idle/new heap-KiB/stream",
+			references: []reference{{"resident", "eventlog Idle/new rss-KiB/stream"}}, less: true, target: 30,
+		},
+		{
 			work: "growth: a host is served after kill -9", unit: "s", leftOut: onlyLong, metric: "growth Growth served-after-s", less: true, target: 2,
 		},
 		{

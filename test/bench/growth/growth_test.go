@@ -19,6 +19,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
@@ -88,12 +89,14 @@ func measure(b *testing.B) {
 	creation.Measure(b, "Brokers", s.clients.Knative.EventingV1().Brokers(namespace), 1, part, func(int) *eventingv1.Broker {
 		return &eventingv1.Broker{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "growth"}}
 	})
+	s.trigger(b, "Trigger-of-one-ms")
 	before = after
 	creation.Measure(b, "Triggers", s.clients.Knative.EventingV1().Triggers(namespace), *triggers, part, newTrigger)
 	after = s.megabytes(b)
 	b.ReportMetric((after-before)*1000/float64(*triggers), "kB/Trigger")
 	b.ReportMetric(after, "server-MB")
 
+	s.trigger(b, "Trigger-of-all-ms")
 	s.route(b)
 
 	s.Kill()
@@ -186,6 +189,61 @@ func revisions(b *testing.B, n int) {
 	}
 	s.await(b, "all Revisions are deleted", remaining)
 	b.ReportMetric(time.Since(began).Seconds(), "deleted-after-s")
+}
+
+// BenchmarkWatchers changes one object for one watcher, beside none and beside thousands of watchers of other namespaces. It reports the
+// processor time of the server for a change, the time from the response of the API until the watcher has it, and the memory for a watcher.
+func BenchmarkWatchers(b *testing.B) {
+	n := 2000
+	if testing.Short() {
+		n = 100
+	}
+	for range b.N {
+		watchers(b, n)
+	}
+}
+
+func watchers(b *testing.B, n int) {
+	s := newServer(b)
+	s.start(b)
+	client := s.clients.Knative.EventingV1().Triggers(namespace)
+	trigger := newTrigger(0)
+	if _, err := client.Create(b.Context(), trigger, metav1.CreateOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	events, err := client.Watch(b.Context(), metav1.ListOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer events.Stop()
+	await(b, events, func(trigger *eventingv1.Trigger) bool { return trigger.Status.ObservedGeneration == 1 })
+
+	change := func(metric string) {
+		b.Helper()
+		took, cpu := make([]time.Duration, changes), s.CPUTime(b)
+		for i := range took {
+			want := harness.Edit(b, client, trigger.Name, func(trigger *eventingv1.Trigger) {
+				trigger.Annotations = map[string]string{"example.com/change": strconv.Itoa(i)}
+			}).ResourceVersion
+			began := time.Now()
+			await(b, events, func(trigger *eventingv1.Trigger) bool { return trigger.ResourceVersion == want })
+			took[i] = time.Since(began)
+		}
+		b.ReportMetric(float64((s.CPUTime(b)-cpu).Microseconds())/changes, metric+"-cpu-µs")
+		b.ReportMetric(mean(took)*1000, metric+"-seen-µs")
+	}
+	change("warm")
+	change("alone")
+	before := s.megabytes(b)
+	for i := range n {
+		other, err := s.clients.Knative.EventingV1().Triggers(fmt.Sprintf("other-%d", i)).Watch(b.Context(), metav1.ListOptions{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer other.Stop()
+	}
+	b.ReportMetric((s.megabytes(b)-before)*1000/float64(n), "kB/watcher")
+	change("beside-others")
 }
 
 // mean returns the mean of durations in milliseconds.
@@ -286,6 +344,58 @@ func (s *server) route(b *testing.B) {
 	slices.Sort(took)
 	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "route-p50-ms")
 	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "route-p99-ms")
+}
+
+// trigger changes the filter of a Trigger many times and reports the median time from the response of the API until the Trigger is ready with it.
+func (s *server) trigger(b *testing.B, metric string) {
+	b.Helper()
+	client := s.clients.Knative.EventingV1().Triggers(namespace)
+	trigger := newTrigger(*triggers)
+	if _, err := client.Create(b.Context(), trigger, metav1.CreateOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	events, err := client.Watch(b.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + trigger.Name})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer events.Stop()
+	took := make([]time.Duration, changes)
+	for i := range took {
+		want := harness.Edit(b, client, trigger.Name, func(trigger *eventingv1.Trigger) {
+			trigger.Spec.Filter.Attributes["type"] = fmt.Sprintf("changed-%d", i)
+		}).Generation
+		began := time.Now()
+		await(b, events, func(trigger *eventingv1.Trigger) bool {
+			ready := trigger.Status.Conditions.Get(duckv1.ConditionReady)
+			return trigger.Status.ObservedGeneration == want && ready != nil && ready.Status == corev1.ConditionTrue
+		})
+		took[i] = time.Since(began)
+	}
+	if err := client.Delete(b.Context(), trigger.Name, metav1.DeleteOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, metric)
+}
+
+// await waits for an object that satisfies the condition.
+func await[O any](b *testing.B, events watch.Interface, condition func(O) bool) {
+	b.Helper()
+	end := time.After(patience)
+	for {
+		select {
+		case event, open := <-events.ResultChan():
+			object, ok := event.Object.(O)
+			if !open || !ok {
+				b.Fatalf("the watch ended with %v", event.Object)
+			}
+			if condition(object) {
+				return
+			}
+		case <-end:
+			b.Fatal("no change")
+		}
+	}
 }
 
 // get sends a request to a host name.
