@@ -64,8 +64,8 @@ func run(m *testing.M) (code int) {
 }
 
 // BenchmarkAPI stores 2,000 Services and 2,000 ConfigMaps of the same size, alternating, and reads them. It reports the values
-// of Services and their ratios to the ConfigMaps'. Services of one template are typical for a fleet; with distinct templates,
-// each causes a dry run on the host.
+// of Services and their ratios to the ConfigMaps'. Services of one template are typical for a fleet; distinct templates differ in a
+// value, and judged ones in the name of a variable, so that each causes a dry run on the host.
 func BenchmarkAPI(b *testing.B) {
 	config := rest.CopyConfig(host.Admin.Config)
 	config.QPS = -1
@@ -76,7 +76,7 @@ func BenchmarkAPI(b *testing.B) {
 	}
 	services := &subject{
 		resource: schema.GroupVersionResource{Group: "serving.knative.dev", Version: "v1", Resource: "services"},
-		object:   func(name string) *unstructured.Unstructured { return service(name, "world") },
+		object:   func(name string) *unstructured.Unstructured { return service(name, "TARGET", "world") },
 		client:   client.CoreV1().RESTClient(),
 	}
 	configMaps := &subject{
@@ -99,7 +99,7 @@ func measure(b *testing.B, services, configMaps *subject) {
 	text = text[:len(text)-len(configMaps.read(b, name(sample)))]
 	configMaps.object = func(name string) *unstructured.Unstructured { return configMap(name, text) }
 
-	var createServices, createConfigMaps, createDistinct time.Duration
+	var createServices, createConfigMaps, createDistinct, createJudged time.Duration
 	heapBefore := liveHeap(b)
 	turns(func(from, to int) {
 		createServices += services.create(b, from, to)
@@ -125,15 +125,22 @@ func measure(b *testing.B, services, configMaps *subject) {
 		listConfigMaps = append(listConfigMaps, took)
 	}
 
-	distinct := *services
-	distinct.object = func(name string) *unstructured.Unstructured { return service("distinct-"+name, name) }
-	turns(func(from, to int) { createDistinct += distinct.create(b, from, to) })
+	distinct, judged := *services, *services
+	distinct.object = func(name string) *unstructured.Unstructured { return service("distinct-"+name, "TARGET", name) }
+	judged.object = func(name string) *unstructured.Unstructured {
+		return service("judged-"+name, strings.ToUpper(strings.ReplaceAll(name, "-", "_")), "world")
+	}
+	turns(func(from, to int) {
+		createDistinct += distinct.create(b, from, to)
+		createJudged += judged.create(b, from, to)
+	})
 
 	b.ReportMetric(float64(bytesServices)/float64(objects), "bytes/Service")
 	b.ReportMetric(float64(bytesConfigMaps)/float64(objects), "bytes/ConfigMap")
 	b.ReportMetric(float64(objects)/createServices.Seconds(), "creates/s")
 	b.ReportMetric(createConfigMaps.Seconds()/createServices.Seconds(), "creates-ratio")
 	b.ReportMetric(createConfigMaps.Seconds()/createDistinct.Seconds(), "creates-distinct-ratio")
+	b.ReportMetric(createConfigMaps.Seconds()/createJudged.Seconds(), "creates-judged-ratio")
 	b.ReportMetric(milliseconds(quantile(getServices, 0.99)), "get-p99-ms")
 	b.ReportMetric(ratio(quantile(getServices, 0.99), quantile(getConfigMaps, 0.99)), "get-p99-ratio")
 	b.ReportMetric(milliseconds(quantile(listServices, 0.5)), "list-ms")
@@ -145,7 +152,7 @@ func milliseconds(d time.Duration) float64 { return d.Seconds() * 1000 }
 
 func ratio(a, b time.Duration) float64 { return a.Seconds() / b.Seconds() }
 
-func service(name, target string) *unstructured.Unstructured {
+func service(name, variable, value string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "serving.knative.dev/v1",
 		"kind":       "Service",
@@ -154,7 +161,7 @@ func service(name, target string) *unstructured.Unstructured {
 			"metadata": map[string]any{"labels": map[string]any{"app": "hello"}},
 			"spec": map[string]any{"containers": []any{map[string]any{
 				"image": "ko.local/hello",
-				"env":   []any{map[string]any{"name": "TARGET", "value": target}},
+				"env":   []any{map[string]any{"name": variable, "value": value}},
 			}}},
 		}},
 	}}

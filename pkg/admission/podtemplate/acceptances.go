@@ -22,10 +22,11 @@ const (
 	maxAcceptances = 4096
 )
 
-// acceptances caches the Pods that the host accepted recently, so that many objects with one template need one dry run.
+// acceptances caches the Pods that the host accepted recently, so that many objects with templates that it does not distinguish need one dry run.
 // Rejections are not cached, because the user is probably fixing the cause.
 type acceptances struct {
 	accepted *utilcache.LRUExpireCache
+	readers  readers
 	// epoch increases whenever a namespace, a webhook configuration or an admission policy changes. Acceptances of an
 	// earlier epoch are ignored.
 	epoch atomic.Uint64
@@ -37,15 +38,18 @@ func newAcceptances() *acceptances {
 	return &acceptances{accepted: utilcache.NewLRUExpireCache(maxAcceptances)}
 }
 
-// acceptanceKey identifies equal Pods within an epoch.
+// acceptanceKey identifies Pods within an epoch that the host does not distinguish.
 type acceptanceKey struct {
 	epoch  uint64
 	digest [sha256.Size]byte
 }
 
-// key returns the current key of a Pod.
+// key returns the current key of a Pod, from which it may remove what the host does not judge.
 func (a *acceptances) key(pod *corev1.Pod) (acceptanceKey, error) {
 	epoch := a.epoch.Load()
+	if !a.readers.exist(epoch) {
+		removeValues(pod)
+	}
 	data, err := pod.Marshal()
 	if err != nil {
 		return acceptanceKey{}, fmt.Errorf("encode Pod of the template: %w", err)
@@ -53,7 +57,7 @@ func (a *acceptances) key(pod *corev1.Pod) (acceptanceKey, error) {
 	return acceptanceKey{epoch: epoch, digest: sha256.Sum256(data)}, nil
 }
 
-// accepts calls dryRun unless an equal Pod was accepted recently. Concurrent calls with the same key share one dry run if it
+// accepts calls dryRun unless a Pod with the key was accepted recently. Concurrent calls with the same key share one dry run if it
 // accepts the Pod. Otherwise each call runs its own.
 func (a *acceptances) accepts(key acceptanceKey, dryRun func() error) error {
 	own := func() error {
@@ -86,16 +90,8 @@ func (a *acceptances) add(key acceptanceKey) { a.accepted.Add(key, nil, acceptan
 
 // watch starts a new epoch when an object changes that influences whether the host accepts a Pod.
 func (a *acceptances) watch(host informers.SharedInformerFactory) error {
-	admission := host.Admissionregistration().V1()
-	for _, informer := range []cache.SharedIndexInformer{
-		host.Core().V1().Namespaces().Informer(),
-		admission.MutatingWebhookConfigurations().Informer(),
-		admission.ValidatingWebhookConfigurations().Informer(),
-		admission.MutatingAdmissionPolicies().Informer(),
-		admission.MutatingAdmissionPolicyBindings().Informer(),
-		admission.ValidatingAdmissionPolicies().Informer(),
-		admission.ValidatingAdmissionPolicyBindings().Informer(),
-	} {
+	a.readers.watch(host)
+	for _, informer := range append([]cache.SharedIndexInformer{host.Core().V1().Namespaces().Informer()}, a.readers.informers...) {
 		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: func(any) { a.epoch.Add(1) },
 			UpdateFunc: func(old, updated any) {

@@ -212,12 +212,14 @@ func setNested(t testing.TB, obj *unstructured.Unstructured, value any, fields .
 // templates counts the templates that fresh created.
 var templates atomic.Int64
 
-// freshVariable is the environment variable whose value fresh changes.
+// freshVariable is the environment variable whose value is the mark of fresh.
 const freshVariable = "FRESH"
 
-// fresh sets a template that the host has not validated yet: the server caches recently accepted ones.
+// fresh sets a template that the host has not validated yet: the server caches recently accepted ones, and ignores values of variables if nothing
+// on the host reads them.
 func fresh(obj *unstructured.Unstructured) *unstructured.Unstructured {
-	container(obj)["env"] = []any{map[string]any{"name": freshVariable, "value": fmt.Sprint(templates.Add(1))}}
+	mark := fmt.Sprint(templates.Add(1))
+	container(obj)["env"] = []any{map[string]any{"name": freshVariable, "value": mark}, map[string]any{"name": freshVariable + mark}}
 	return obj
 }
 
