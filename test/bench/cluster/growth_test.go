@@ -2,11 +2,17 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -14,6 +20,7 @@ import (
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/test/bench/creation"
+	"github.com/knative-apiserver/knative-apiserver/test/bench/figures"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
@@ -23,8 +30,8 @@ var (
 )
 
 // BenchmarkGrowth creates many Services with an initial scale of zero, which it allows meanwhile, and many Triggers of one Broker. It reports
-// the rate at which the last tenth is created relative to the first, the time until all are ready, and the memory of all Pods of the
-// installation.
+// the rate at which the last tenth is created relative to the first, the time until all are ready, the memory of all Pods of the installation, the
+// time until a changed Route takes effect at every gateway, and the times after kill -9 until a gateway serves a host and a replica accepts an event.
 func BenchmarkGrowth(b *testing.B) {
 	many := [...]int{short(*growthServices, 20), short(*growthTriggers, 20)}
 	allowZero(b, "true")
@@ -49,6 +56,8 @@ func BenchmarkGrowth(b *testing.B) {
 				}}
 			})
 			b.ReportMetric(resident(b)/1e6, "rss-Triggers-MB")
+			changeRoute(b, namespace, "service-0")
+			restart(b, namespace, "service-0", "growth")
 		})
 	})
 }
@@ -77,4 +86,116 @@ func allowZero(b *testing.B, value string) {
 	if _, err := maps.Patch(context.WithoutCancel(b.Context()), "config-autoscaler", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		b.Fatal(err)
 	}
+}
+
+// The ports of a gateway for requests, and of a replica for events.
+const (
+	gatewayPort = "8080"
+	brokerPort  = "8082"
+)
+
+// changeRoute measures changes of the Route of a Service at all gateways.
+func changeRoute(b *testing.B, namespace, name string) {
+	b.Helper()
+	client := node.Admin.Knative.ServingV1().Services(namespace)
+	known := hostOf(b, namespace, name)
+	pods, err := node.GatewayPods(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	gateways := make([]*http.Client, len(pods))
+	for i := range pods {
+		gateways[i] = at(&pods[i], gatewayPort)
+	}
+	serve := func(host string) time.Duration {
+		return figures.Until(b, patience, "every gateway serves "+host, func() (err error) {
+			for _, gateway := range gateways {
+				err = errors.Join(err, get(b.Context(), gateway, host))
+			}
+			return err
+		})
+	}
+	serve(known)
+	creation.ChangeRoute(b, client, name, short(100, 5), func(tag string) time.Duration { return serve(tag + "-" + known) })
+}
+
+// restart kills a gateway and a replica, one after the other, and measures the time until each works again.
+func restart(b *testing.B, namespace, service, broker string) {
+	b.Helper()
+	known := hostOf(b, namespace, service)
+	gateways, err := node.GatewayPods(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	replicas, err := node.ServerPods(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, part := range []struct {
+		pod          *corev1.Pod
+		port         string
+		what, metric string
+		probe        func(*http.Client) error
+	}{
+		{&gateways[0], gatewayPort, "a killed gateway serves a host", "gateway-served-after-s", func(c *http.Client) error { return get(b.Context(), c, known) }},
+		{&replicas[0], brokerPort, "a killed replica accepts an event", "replica-accepted-after-s", func(c *http.Client) error {
+			return send(b.Context(), c, namespace, broker)
+		}},
+	} {
+		client := at(part.pod, part.port)
+		if err := node.Signal(part.pod, syscall.SIGKILL); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(figures.Until(b, patience, part.what, func() error { return part.probe(client) }).Seconds(), part.metric)
+	}
+	await(b, "all replicas are ready", func() error { return node.Whole(b.Context()) })
+}
+
+// hostOf returns the host name of a Service.
+func hostOf(b *testing.B, namespace, name string) string {
+	b.Helper()
+	s, err := node.Admin.Knative.ServingV1().Services(namespace).Get(b.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return host(s)
+}
+
+// at returns a client that connects to a port of a Pod for all host names.
+func at(pod *corev1.Pod, port string) *http.Client {
+	address := net.JoinHostPort(pod.Status.PodIP, port)
+	return &http.Client{Timeout: patience, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, network, address)
+		},
+	}}
+}
+
+// get sends a request to a host name.
+func get(ctx context.Context, client *http.Client, host string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/", http.NoBody)
+	if err != nil {
+		return err
+	}
+	return do(client, request, http.StatusOK)
+}
+
+// send sends an event to a Broker.
+func send(ctx context.Context, client *http.Client, namespace, broker string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://broker/"+namespace+"/"+broker, strings.NewReader("{}"))
+	if err != nil {
+		return err
+	}
+	for name, value := range map[string]string{"Ce-Specversion": "1.0", "Ce-Id": "1", "Ce-Source": "/growth", "Ce-Type": "none"} {
+		request.Header.Set(name, value)
+	}
+	return do(client, request, http.StatusAccepted)
+}
+
+func do(client *http.Client, request *http.Request, want int) error {
+	code, body, err := harness.Exchange(client, request)
+	if err == nil && code != want {
+		err = fmt.Errorf("the answer is %d %s", code, body)
+	}
+	return err
 }

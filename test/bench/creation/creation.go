@@ -1,9 +1,10 @@
-// Package creation measures how fast objects are created and become ready.
+// Package creation measures how fast objects are created and become ready, and how fast changes take effect.
 package creation
 
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/test/bench/figures"
+	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
 const (
@@ -95,4 +99,21 @@ func allReady[O Object](events watch.Interface, n int) error {
 		}
 	}
 	return nil
+}
+
+// ChangeRoute gives a Service another tag n times. served returns the time until the host name of a tag is served. It reports the median time
+// and the 99th percentile.
+func ChangeRoute(b *testing.B, client harness.Editor[*servingv1.Service], name string, n int, served func(tag string) time.Duration) {
+	b.Helper()
+	took := make([]time.Duration, n)
+	for i := range took {
+		tag := fmt.Sprintf("tag-%d", i)
+		harness.Edit(b, client, name, func(service *servingv1.Service) {
+			service.Spec.Traffic = []servingv1.TrafficTarget{{Tag: tag, LatestRevision: new(true), Percent: new(int64(100))}}
+		})
+		took[i] = served(tag)
+	}
+	slices.Sort(took)
+	b.ReportMetric(figures.Milliseconds(took[n/2]), "route-p50-ms")
+	b.ReportMetric(figures.Milliseconds(took[n*99/100]), "route-p99-ms")
 }

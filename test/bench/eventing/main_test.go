@@ -5,7 +5,7 @@
 //
 //	EVENTING_BENCH_WINDOW      duration of one measurement, default 10s
 //	EVENTING_BENCH_ROUNDS      number of alternating rounds, default 3
-//	EVENTING_BENCH_CPUPROFILE  file for a CPU profile of the server with one trigger under load
+//	EVENTING_BENCH_CPUPROFILE  file for a CPU profile of the server with one trigger, or with ten, under load
 //	EVENTING_BENCH_HEAPPROFILE file for a heap profile of the server with many idle triggers
 package eventing
 
@@ -114,6 +114,15 @@ func (s *server) profile(b *testing.B, variable, path string) (wait func()) {
 			b.Error(errors.Join(fmt.Errorf("profiling the server into %s", file), err))
 		}
 	}
+}
+
+// profileRound profiles the CPU of the server under load, in the first round.
+func (s *server) profileRound(b *testing.B, round int) (wait func()) {
+	b.Helper()
+	if round > 0 {
+		return func() {}
+	}
+	return s.profile(b, "EVENTING_BENCH_CPUPROFILE", "profile?seconds="+seconds(window))
 }
 
 // seconds returns d in whole seconds, for wrk and profiles.

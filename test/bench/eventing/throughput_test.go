@@ -120,10 +120,7 @@ func BenchmarkOneTrigger(b *testing.B) {
 		for round := range rounds {
 			directs = append(directs, direct(b))
 			disks = append(disks, syncs(b, disk))
-			profiled := func() {}
-			if round == 0 {
-				profiled = s.profile(b, "EVENTING_BENCH_CPUPROFILE", "profile?seconds="+seconds(window))
-			}
+			profiled := s.profileRound(b, round)
 			f := flowOf(b, s, address, 1)
 			profiled()
 			events, accepted, delivered = append(events, f.events(1)), append(accepted, f.accepted), append(delivered, f.delivered)
@@ -159,9 +156,11 @@ func BenchmarkTenTriggers(b *testing.B) {
 		one, ten := start(b), start(b)
 		toOne, toTen := one.broker(b, 1, 1), ten.broker(b, many, many)
 		var ones, tens []float64
-		for range rounds {
+		for round := range rounds {
 			ones = append(ones, flowOf(b, one, toOne, 1).events(1))
+			profiled := ten.profileRound(b, round)
 			tens = append(tens, many*flowOf(b, ten, toTen, many).events(many))
+			profiled()
 		}
 		b.ReportMetric(figures.Median(ones), "one-deliveries/s")
 		b.ReportMetric(figures.Median(tens), "ten-deliveries/s")

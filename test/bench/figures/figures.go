@@ -54,6 +54,24 @@ func sum(values []float64) (s float64) {
 	return s
 }
 
+// Until calls probe every millisecond until it succeeds, and returns the time that it took. After a timeout it fails the benchmark.
+func Until(b *testing.B, timeout time.Duration, what string, probe func() error) time.Duration {
+	b.Helper()
+	began := time.Now()
+	for {
+		err := probe()
+		took := time.Since(began)
+		if err == nil {
+			return took
+		}
+		if took > timeout {
+			b.Errorf("wait until %s: %v", what, err)
+			return took
+		}
+		<-time.After(time.Millisecond)
+	}
+}
+
 // Microseconds returns d in microseconds.
 func Microseconds(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 

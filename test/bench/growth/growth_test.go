@@ -2,7 +2,6 @@
 package growth
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -25,6 +24,7 @@ import (
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 	"github.com/knative-apiserver/knative-apiserver/test/bench/creation"
+	"github.com/knative-apiserver/knative-apiserver/test/bench/figures"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 	"github.com/knative-apiserver/knative-apiserver/test/port"
 )
@@ -103,11 +103,11 @@ func measure(b *testing.B) {
 	restarted := time.Now()
 	var probes sync.WaitGroup
 	probes.Go(func() {
-		s.await(b, "the server serves a known host", func() error { return s.get(s.host) })
+		figures.Until(b, patience, "the server serves a known host", func() error { return s.get(s.host) })
 		b.ReportMetric(time.Since(restarted).Seconds(), "served-after-s")
 	})
 	probes.Go(func() {
-		s.await(b, "the server accepts an event", s.send)
+		figures.Until(b, patience, "the server accepts an event", s.send)
 		b.ReportMetric(time.Since(restarted).Seconds(), "accepted-after-s")
 	})
 	s.start(b)
@@ -143,15 +143,15 @@ func revisions(b *testing.B, n int) {
 	}
 	took := make([]time.Duration, 0, n)
 	for generation := 1; ; generation++ {
-		began, name := time.Now(), fmt.Sprintf("%s-%05d", service.Name, generation)
-		s.await(b, name+" is the latest ready Revision", func() error {
+		name := fmt.Sprintf("%s-%05d", service.Name, generation)
+		until := figures.Until(b, patience, name+" is the latest ready Revision", func() error {
 			current, err := client.Get(b.Context(), service.Name, metav1.GetOptions{})
 			if err == nil && current.Status.LatestReadyRevisionName != name {
 				err = fmt.Errorf("it is %s", current.Status.LatestReadyRevisionName)
 			}
 			return err
 		})
-		if took = append(took, time.Since(began)); len(took) == n || b.Failed() {
+		if took = append(took, until); len(took) == n || b.Failed() {
 			break
 		}
 		harness.Edit(b, client, service.Name, func(service *servingv1.Service) {
@@ -169,8 +169,8 @@ func revisions(b *testing.B, n int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s.await(b, "the last Revision serves", func() error { return s.get(u.Host) })
-	s.await(b, "the first Revision serves", func() error { return s.get("first-" + u.Host) })
+	figures.Until(b, patience, "the last Revision serves", func() error { return s.get(u.Host) })
+	figures.Until(b, patience, "the first Revision serves", func() error { return s.get("first-" + u.Host) })
 
 	all := s.clients.Knative.ServingV1().Revisions(namespace)
 	remaining := func() error {
@@ -183,12 +183,10 @@ func revisions(b *testing.B, n int) {
 	if err := remaining(); err == nil || err.Error() != fmt.Sprintf("%d Revisions exist", n) {
 		b.Errorf("%v, want %d", err, n)
 	}
-	began := time.Now()
 	if err := client.Delete(b.Context(), service.Name, metav1.DeleteOptions{}); err != nil {
 		b.Fatal(err)
 	}
-	s.await(b, "all Revisions are deleted", remaining)
-	b.ReportMetric(time.Since(began).Seconds(), "deleted-after-s")
+	b.ReportMetric(figures.Until(b, patience, "all Revisions are deleted", remaining).Seconds(), "deleted-after-s")
 }
 
 // BenchmarkWatchers changes one object for one watcher, beside none and beside thousands of watchers of other namespaces. It reports the
@@ -330,20 +328,10 @@ func (s *server) route(b *testing.B) {
 		b.Fatal(err)
 	}
 	s.host = u.Host
-	s.await(b, "Service runs", func() error { return s.get(s.host) })
-	took := make([]time.Duration, changes)
-	for i := range took {
-		tag, latest := fmt.Sprintf("tag-%d", i), true
-		harness.Edit(b, client, service.Name, func(service *servingv1.Service) {
-			service.Spec.Traffic = []servingv1.TrafficTarget{{Tag: tag, LatestRevision: &latest, Percent: new(int64(100))}}
-		})
-		began := time.Now()
-		s.await(b, "the gateway serves the tag", func() error { return s.get(tag + "-" + s.host) })
-		took[i] = time.Since(began)
-	}
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "route-p50-ms")
-	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "route-p99-ms")
+	figures.Until(b, patience, "Service runs", func() error { return s.get(s.host) })
+	creation.ChangeRoute(b, client, service.Name, changes, func(tag string) time.Duration {
+		return figures.Until(b, patience, "the gateway serves the tag", func() error { return s.get(tag + "-" + s.host) })
+	})
 }
 
 // trigger changes the filter of a Trigger many times and reports the median time from the response of the API until the Trigger is ready with it.
@@ -426,20 +414,6 @@ func do(request *http.Request, want int) error {
 		err = fmt.Errorf("the answer is %d %s", code, body)
 	}
 	return err
-}
-
-// await calls probe every millisecond until it succeeds.
-func (s *server) await(b *testing.B, what string, probe func() error) {
-	b.Helper()
-	err := errors.New("not called")
-	for end := time.Now().Add(patience); err != nil && time.Now().Before(end); {
-		if err = probe(); err != nil {
-			<-time.After(time.Millisecond)
-		}
-	}
-	if err != nil {
-		b.Errorf("wait until %s: %v", what, err)
-	}
 }
 
 // megabytes returns the resident memory.
