@@ -57,6 +57,9 @@ type Result struct {
 // timeout bounds one call of a Reconciler, so that a server that does not respond blocks neither a worker nor the first pass.
 const timeout = 30 * time.Second
 
+// terminatingDelay is the time until an object is reconciled again whose namespace is being deleted.
+const terminatingDelay = time.Minute
+
 // Controller calls a Reconciler for each enqueued key: one call at a time per key, with exponential backoff after errors.
 type Controller struct {
 	name       string
@@ -237,8 +240,11 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) {
 		}
 		return
 	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		// The object will be deleted as well.
+		// The object will be deleted as well. Retries of many objects whose children were deleted first would delay that.
 		logger.V(4).Info("Namespace is being deleted", "reason", err.Error())
+		c.queue.Forget(key)
+		c.EnqueueAfter(key, terminatingDelay)
+		return
 	case ctx.Err() != nil:
 	case apierrors.IsConflict(err):
 		// The informers lag behind and will deliver the newer object.

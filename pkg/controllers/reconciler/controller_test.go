@@ -3,12 +3,16 @@ package reconciler
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
@@ -125,6 +129,27 @@ func TestRetries(t *testing.T) {
 				if before, after := at[i-1].Sub(at[i-2]), at[i].Sub(at[i-1]); after < 2*before {
 					t.Errorf("call %d comes %v after the previous one, which came after %v", i, after, before)
 				}
+			}
+		})
+	})
+}
+
+// Objects whose namespace is being deleted are retried rarely: they will be deleted.
+func TestRetriesInDeletedNamespace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		refused := apierrors.NewForbidden(schema.GroupResource{Resource: "routes"}, "a", errors.New("the namespace is being deleted"))
+		refused.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+		c := New("test", reconcile(func(context.Context, Request) error {
+			calls++
+			return fmt.Errorf("create Route: %w", refused)
+		}))
+		c.Enqueue(named("a"))
+		run(t, c, 1, func() {
+			<-time.After(3*terminatingDelay + terminatingDelay/2)
+			synctest.Wait()
+			if calls != 4 {
+				t.Errorf("%d calls in three and a half delays, want 4", calls)
 			}
 		})
 	})
