@@ -101,6 +101,10 @@ func readsObject(spec *admissionregistrationv1.ValidatingAdmissionPolicySpec) bo
 	for i := range spec.Validations {
 		expressions = append(expressions, spec.Validations[i].Expression)
 	}
+	// They refuse nothing, but their errors may.
+	for _, a := range spec.AuditAnnotations {
+		expressions = append(expressions, a.ValueExpression)
+	}
 	return slices.ContainsFunc(expressions, func(expression string) bool { return strings.Contains(expression, "object") })
 }
 

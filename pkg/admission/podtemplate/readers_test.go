@@ -67,10 +67,10 @@ func TestReaders(t *testing.T) {
 		"a value beside a source": {func(c *corev1.Container) {
 			c.Env[1].Value = "both"
 		}, nil, 2},
-		"a pull policy":  {func(c *corev1.Container) { c.ImagePullPolicy = corev1.PullAlways }, nil, 2},
-		"the user":       {func(c *corev1.Container) { c.SecurityContext = &corev1.SecurityContext{RunAsUser: new(int64)} }, nil, 2},
-		"a probe":        {func(c *corev1.Container) { c.LivenessProbe = &corev1.Probe{PeriodSeconds: 7} }, nil, 2},
-		"environment of": {func(c *corev1.Container) { c.EnvFrom = []corev1.EnvFromSource{{Prefix: "P"}} }, nil, 2},
+		"a pull policy":    {func(c *corev1.Container) { c.ImagePullPolicy = corev1.PullAlways }, nil, 2},
+		"the user":         {func(c *corev1.Container) { c.SecurityContext = &corev1.SecurityContext{RunAsUser: new(int64)} }, nil, 2},
+		"a probe":          {func(c *corev1.Container) { c.LivenessProbe = &corev1.Probe{PeriodSeconds: 7} }, nil, 2},
+		"a source of many": {func(c *corev1.Container) { c.EnvFrom = []corev1.EnvFromSource{{Prefix: "P"}} }, nil, 2},
 
 		"a value, with a webhook for Pods":             {value, []runtime.Object{validatingWebhook(pods)}, 2},
 		"a value, with a webhook for all":              {value, []runtime.Object{validatingWebhook(ruleFor("*", "*", admissionregistrationv1.OperationAll))}, 2},
@@ -99,6 +99,10 @@ func TestReaders(t *testing.T) {
 			MatchConstraints: constraints(pods),
 			Variables:        []admissionregistrationv1.Variable{{Name: "all", Expression: "object.spec.containers"}},
 			Validations:      []admissionregistrationv1.Validation{{Expression: "variables.all.size() > 0"}},
+		})}, 2},
+		"a value, with a policy whose audit annotation reads Pods": {value, []runtime.Object{validatingPolicy(admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			MatchConstraints: constraints(pods),
+			AuditAnnotations: []admissionregistrationv1.AuditAnnotation{{Key: "host", ValueExpression: "object.spec.hostname"}},
 		})}, 2},
 		"a value, with a policy without constraints": {value, []runtime.Object{validatingPolicy(admissionregistrationv1.ValidatingAdmissionPolicySpec{
 			Validations: []admissionregistrationv1.Validation{{Expression: "has(object.spec)"}},
