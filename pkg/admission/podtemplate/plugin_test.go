@@ -57,15 +57,7 @@ func validate(t *testing.T, hostAnswer error, serviceAccounts []string, obj, old
 		objects = append(objects, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name}})
 	}
 	host := fake.NewClientset(objects...)
-	host.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		create := action.(clienttesting.CreateActionImpl)
-		if len(create.CreateOptions.DryRun) != 1 {
-			t.Error("a Pod creation was not a dry run")
-		}
-		pod := create.GetObject().(*corev1.Pod)
-		asked = append(asked, pod)
-		return true, pod, hostAnswer
-	})
+	pods := dryRunsOf(t, host, hostAnswer)
 	host.PrependReactor("get", "serviceaccounts", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		return slices.Contains(serviceAccounts, unreadable), nil, context.DeadlineExceeded
 	})
@@ -74,15 +66,35 @@ func validate(t *testing.T, hostAnswer error, serviceAccounts []string, obj, old
 	if err := plugin.ValidateInitialization(); err != nil {
 		t.Fatal(err)
 	}
+	ctx := warning.WithWarningRecorder(context.Background(), &warned)
+	err = plugin.Validate(ctx, attributesOf(obj, old, subresource), nil)
+	return err, *pods, warned
+}
+
+// dryRunsOf returns the Pods of the dry runs on a host, which answers them with an error or nil.
+func dryRunsOf(t *testing.T, host *fake.Clientset, answer error) (asked *[]*corev1.Pod) {
+	t.Helper()
+	asked = new([]*corev1.Pod)
+	host.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		create := action.(clienttesting.CreateActionImpl)
+		if len(create.CreateOptions.DryRun) != 1 {
+			t.Error("a Pod creation was not a dry run")
+		}
+		pod := create.GetObject().(*corev1.Pod)
+		*asked = append(*asked, pod)
+		return true, pod, answer
+	})
+	return asked
+}
+
+// attributesOf returns the attributes of a create, or of an update of old. They have no name if it is generated.
+func attributesOf(obj, old runtime.Object, subresource string) admission.Attributes {
 	operation := admission.Create
 	if old != nil {
 		operation = admission.Update
 	}
-	// The attributes have no name if it is generated.
-	attributes := admission.NewAttributesRecord(obj, old, servingv1.SchemeGroupVersion.WithKind("Service"), "ns", "",
+	return admission.NewAttributesRecord(obj, old, servingv1.SchemeGroupVersion.WithKind("Service"), "ns", "",
 		servingv1.SchemeGroupVersion.WithResource("services"), subresource, operation, nil, false, &user.DefaultInfo{})
-	ctx := warning.WithWarningRecorder(context.Background(), &warned)
-	return plugin.Validate(ctx, attributes, nil), asked, warned
 }
 
 func TestAsksOnlyAboutChangedTemplates(t *testing.T) {

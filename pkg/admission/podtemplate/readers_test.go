@@ -1,22 +1,17 @@
 package podtemplate
 
 import (
-	"context"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/apiserver/pkg/admission"
-	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
 )
@@ -119,44 +114,47 @@ func TestReaders(t *testing.T) {
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
-			plugin, asked := startPlugin(t, test.readers...)
-			first, second := twoVariables(), twoVariables()
-			second.Name = "second"
-			test.change(&second.Spec.Template.Spec.Containers[0])
-			for _, s := range []*servingv1.Service{first, second} {
-				create(t, plugin, s)
-			}
-			if len(*asked) != test.want {
-				t.Errorf("the host was asked about %d templates, want %d", len(*asked), test.want)
-			}
-			c := (*asked)[0].Spec.Containers[0]
-			got := []string{c.Image, strings.Join(c.Command, " "), strings.Join(c.Args, " "), c.Env[len(c.Env)-2].Value}
-			if diff := cmp.Diff([]string{"image", "run", "fast", "one"}, got); diff != "" {
-				t.Errorf("values of the dry run (-want +got):\n%s", diff)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				plugin, asked := startPlugin(t, test.readers...)
+				first, second := twoVariables(), twoVariables()
+				second.Name = "second"
+				test.change(&second.Spec.Template.Spec.Containers[0])
+				for _, s := range []*servingv1.Service{first, second} {
+					create(t, plugin, s)
+				}
+				if len(*asked) != test.want {
+					t.Errorf("the host was asked about %d templates, want %d", len(*asked), test.want)
+				}
+				c := (*asked)[0].Spec.Containers[0]
+				got := []string{c.Image, strings.Join(c.Command, " "), strings.Join(c.Args, " "), c.Env[len(c.Env)-2].Value}
+				if diff := cmp.Diff([]string{"image", "run", "fast", "one"}, got); diff != "" {
+					t.Errorf("values of the dry run (-want +got):\n%s", diff)
+				}
+			})
 		})
 	}
 }
 
 // TestNewReader checks that a value that was not read before is judged when a webhook for Pods is created.
 func TestNewReader(t *testing.T) {
-	plugin, asked := startPlugin(t)
-	create(t, plugin, twoVariables())
-	epoch := plugin.acceptances.epoch.Load()
-	webhook := validatingWebhook(ruleFor("", "pods", admissionregistrationv1.Create)).(*admissionregistrationv1.ValidatingWebhookConfiguration)
-	client := plugin.host.AdmissionregistrationV1().ValidatingWebhookConfigurations()
-	if _, err := client.Create(t.Context(), webhook, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, func() bool { return plugin.acceptances.epoch.Load() > epoch })
-	for _, value := range []string{"one", "two", "two"} {
-		s := twoVariables()
-		s.Spec.Template.Spec.Containers[0].Env[0].Value = value
-		create(t, plugin, s)
-	}
-	if len(*asked) != 3 {
-		t.Errorf("the host was asked about %d templates, want 3: one before, and two values", len(*asked))
-	}
+	synctest.Test(t, func(t *testing.T) {
+		plugin, asked := startPlugin(t)
+		create(t, plugin, twoVariables())
+		webhook := validatingWebhook(ruleFor("", "pods", admissionregistrationv1.Create)).(*admissionregistrationv1.ValidatingWebhookConfiguration)
+		client := plugin.host.AdmissionregistrationV1().ValidatingWebhookConfigurations()
+		if _, err := client.Create(t.Context(), webhook, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		for _, value := range []string{"one", "two", "two"} {
+			s := twoVariables()
+			s.Spec.Template.Spec.Containers[0].Env[0].Value = value
+			create(t, plugin, s)
+		}
+		if len(*asked) != 3 {
+			t.Errorf("the host was asked about %d templates, want 3: one before, and two values", len(*asked))
+		}
+	})
 }
 
 // TestReadersUnknown checks that values count until the webhooks and policies of the host are known.
@@ -179,40 +177,23 @@ func twoVariables() *servingv1.Service {
 	return s
 }
 
-// startPlugin returns a plugin that knows all objects of a host, and the Pods of its dry runs.
+// startPlugin returns a plugin that knows all objects of a host, and the Pods of its dry runs, in a synctest bubble.
 func startPlugin(t *testing.T, objects ...runtime.Object) (plugin *Plugin, asked *[]*corev1.Pod) {
 	t.Helper()
 	host := fake.NewClientset(objects...)
-	asked = &[]*corev1.Pod{}
-	host.PrependReactor("create", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		pod := action.(clienttesting.CreateAction).GetObject().(*corev1.Pod)
-		*asked = append(*asked, pod)
-		return true, pod, nil
-	})
+	asked = dryRunsOf(t, host, nil)
 	factory := informers.NewSharedInformerFactory(host, 0)
 	plugin = New()
 	Initializer(host, factory, nil).Initialize(plugin)
 	factory.Start(t.Context().Done())
 	t.Cleanup(factory.Shutdown)
-	factory.WaitForCacheSync(t.Context().Done())
-	// Each object that exists begins an epoch.
-	eventually(t, func() bool { return plugin.acceptances.epoch.Load() == uint64(len(objects)) })
+	synctest.Wait()
 	return plugin, asked
 }
 
 func create(t *testing.T, plugin *Plugin, s *servingv1.Service) {
 	t.Helper()
-	attributes := admission.NewAttributesRecord(s, nil, servingv1.SchemeGroupVersion.WithKind("Service"), s.Namespace, s.Name,
-		servingv1.SchemeGroupVersion.WithResource("services"), "", admission.Create, nil, false, &user.DefaultInfo{})
-	if err := plugin.Validate(t.Context(), attributes, nil); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func eventually(t *testing.T, done func() bool) {
-	t.Helper()
-	probe := func(context.Context) (bool, error) { return done(), nil }
-	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 10*time.Second, true, probe); err != nil {
+	if err := plugin.Validate(t.Context(), attributesOf(s, nil, ""), nil); err != nil {
 		t.Fatal(err)
 	}
 }
