@@ -6,8 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"net"
-	"net/http"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -103,14 +101,10 @@ func changeRoute(b *testing.B, namespace, name string) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	gateways := make([]*http.Client, len(pods))
-	for i := range pods {
-		gateways[i] = at(&pods[i], gatewayPort)
-	}
 	serve := func(host string) time.Duration {
 		return figures.Until(b, patience, "every gateway serves "+host, func() (err error) {
-			for _, gateway := range gateways {
-				err = errors.Join(err, get(b.Context(), gateway, host))
+			for i := range pods {
+				err = errors.Join(err, creation.Get(b.Context(), at(&pods[i], gatewayPort), host))
 			}
 			return err
 		})
@@ -133,20 +127,18 @@ func restart(b *testing.B, namespace, service, broker string) {
 	}
 	for _, part := range []struct {
 		pod          *corev1.Pod
-		port         string
 		what, metric string
-		probe        func(*http.Client) error
+		probe        func() error
 	}{
-		{&gateways[0], gatewayPort, "a killed gateway serves a host", "gateway-served-after-s", func(c *http.Client) error { return get(b.Context(), c, known) }},
-		{&replicas[0], brokerPort, "a killed replica accepts an event", "replica-accepted-after-s", func(c *http.Client) error {
-			return send(b.Context(), c, namespace, broker)
+		{&gateways[0], "a killed gateway serves a host", "gateway-served-after-s", func() error { return creation.Get(b.Context(), at(&gateways[0], gatewayPort), known) }},
+		{&replicas[0], "a killed replica accepts an event", "replica-accepted-after-s", func() error {
+			return creation.Send(b.Context(), at(&replicas[0], brokerPort), namespace, broker, "none")
 		}},
 	} {
-		client := at(part.pod, part.port)
 		if err := node.Signal(part.pod, syscall.SIGKILL); err != nil {
 			b.Fatal(err)
 		}
-		b.ReportMetric(figures.Until(b, patience, part.what, func() error { return part.probe(client) }).Seconds(), part.metric)
+		b.ReportMetric(figures.Until(b, patience, part.what, part.probe).Seconds(), part.metric)
 	}
 	await(b, "all replicas are ready", func() error { return node.Whole(b.Context()) })
 }
@@ -161,41 +153,5 @@ func hostOf(b *testing.B, namespace, name string) string {
 	return host(s)
 }
 
-// at returns a client that connects to a port of a Pod for all host names.
-func at(pod *corev1.Pod, port string) *http.Client {
-	address := net.JoinHostPort(pod.Status.PodIP, port)
-	return &http.Client{Timeout: patience, Transport: &http.Transport{
-		DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, address)
-		},
-	}}
-}
-
-// get sends a request to a host name.
-func get(ctx context.Context, client *http.Client, host string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+host+"/", http.NoBody)
-	if err != nil {
-		return err
-	}
-	return do(client, request, http.StatusOK)
-}
-
-// send sends an event to a Broker.
-func send(ctx context.Context, client *http.Client, namespace, broker string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://broker/"+namespace+"/"+broker, strings.NewReader("{}"))
-	if err != nil {
-		return err
-	}
-	for name, value := range map[string]string{"Ce-Specversion": "1.0", "Ce-Id": "1", "Ce-Source": "/growth", "Ce-Type": "none"} {
-		request.Header.Set(name, value)
-	}
-	return do(client, request, http.StatusAccepted)
-}
-
-func do(client *http.Client, request *http.Request, want int) error {
-	code, body, err := harness.Exchange(client, request)
-	if err == nil && code != want {
-		err = fmt.Errorf("the answer is %d %s", code, body)
-	}
-	return err
-}
+// at returns the address of a port of a Pod.
+func at(pod *corev1.Pod, port string) string { return net.JoinHostPort(pod.Status.PodIP, port) }

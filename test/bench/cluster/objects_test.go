@@ -15,6 +15,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	servingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/serving/v1"
+	"github.com/knative-apiserver/knative-apiserver/test/bench/creation"
 )
 
 // service is a Service that runs the sample application.
@@ -50,8 +51,7 @@ func deployment(name string, replicas int32) *appsv1.Deployment {
 }
 
 func serviceReady(s *servingv1.Service) bool {
-	ready := s.Status.Conditions.Get("Ready")
-	return ready != nil && ready.Status == corev1.ConditionTrue && s.Status.ObservedGeneration == s.Generation
+	return creation.Ready(s) && s.Status.ObservedGeneration == s.Generation
 }
 
 func podReady(p *corev1.Pod) bool {

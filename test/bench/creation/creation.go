@@ -79,6 +79,12 @@ func Measure[O Object](b *testing.B, kind string, client Creator[O], n, part int
 	}
 }
 
+// Ready reports whether an object is ready.
+func Ready[O Object](o O) bool {
+	c := o.GetStatus().Conditions.Get(duckv1.ConditionReady)
+	return c != nil && c.Status == corev1.ConditionTrue
+}
+
 // allReady waits until n objects are ready.
 func allReady[O Object](events watch.Interface, n int) error {
 	for ready := map[string]bool{}; len(ready) < n; {
@@ -91,7 +97,7 @@ func allReady[O Object](events watch.Interface, n int) error {
 			if !ok {
 				continue
 			}
-			if c := o.GetStatus().Conditions.Get(duckv1.ConditionReady); c != nil && c.Status == corev1.ConditionTrue {
+			if Ready(o) {
 				ready[o.GetName()] = true
 			}
 		case <-time.After(patience):

@@ -2,14 +2,13 @@
 package growth
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"net"
-	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -100,15 +99,13 @@ func measure(b *testing.B) {
 	s.route(b)
 
 	s.Kill()
-	restarted := time.Now()
 	var probes sync.WaitGroup
 	probes.Go(func() {
-		figures.Until(b, patience, "the server serves a known host", func() error { return s.get(s.host) })
-		b.ReportMetric(time.Since(restarted).Seconds(), "served-after-s")
+		b.ReportMetric(figures.Until(b, patience, "the server serves a known host", func() error { return s.get(b.Context(), s.host) }).Seconds(), "served-after-s")
 	})
 	probes.Go(func() {
-		figures.Until(b, patience, "the server accepts an event", s.send)
-		b.ReportMetric(time.Since(restarted).Seconds(), "accepted-after-s")
+		send := func() error { return creation.Send(b.Context(), s.broker, namespace, "growth", "type-0") }
+		b.ReportMetric(figures.Until(b, patience, "the server accepts an event", send).Seconds(), "accepted-after-s")
 	})
 	s.start(b)
 	probes.Wait()
@@ -158,8 +155,8 @@ func revisions(b *testing.B, n int) {
 			service.Spec.Template.Annotations["example.com/change"] = strconv.Itoa(generation)
 		})
 	}
-	b.ReportMetric(mean(took[:n/10]), "first-ready-ms")
-	b.ReportMetric(mean(took[n-n/10:]), "last-ready-ms")
+	b.ReportMetric(figures.Milliseconds(mean(took[:n/10])), "first-ready-ms")
+	b.ReportMetric(figures.Milliseconds(mean(took[n-n/10:])), "last-ready-ms")
 	b.ReportMetric((s.megabytes(b)-before)*1000/float64(n), "kB/Revision")
 	current, err := client.Get(b.Context(), service.Name, metav1.GetOptions{})
 	if err != nil {
@@ -169,8 +166,8 @@ func revisions(b *testing.B, n int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	figures.Until(b, patience, "the last Revision serves", func() error { return s.get(u.Host) })
-	figures.Until(b, patience, "the first Revision serves", func() error { return s.get("first-" + u.Host) })
+	figures.Until(b, patience, "the last Revision serves", func() error { return s.get(b.Context(), u.Host) })
+	figures.Until(b, patience, "the first Revision serves", func() error { return s.get(b.Context(), "first-"+u.Host) })
 
 	all := s.clients.Knative.ServingV1().Revisions(namespace)
 	remaining := func() error {
@@ -227,8 +224,8 @@ func watchers(b *testing.B, n int) {
 			await(b, events, func(trigger *eventingv1.Trigger) bool { return trigger.ResourceVersion == want })
 			took[i] = time.Since(began)
 		}
-		b.ReportMetric(float64((s.CPUTime(b)-cpu).Microseconds())/changes, metric+"-cpu-µs")
-		b.ReportMetric(mean(took)*1000, metric+"-seen-µs")
+		b.ReportMetric(figures.Microseconds(s.CPUTime(b)-cpu)/changes, metric+"-cpu-µs")
+		b.ReportMetric(figures.Microseconds(mean(took)), metric+"-seen-µs")
 	}
 	change("warm")
 	change("alone")
@@ -244,13 +241,13 @@ func watchers(b *testing.B, n int) {
 	change("beside-others")
 }
 
-// mean returns the mean of durations in milliseconds.
-func mean(all []time.Duration) float64 {
+// mean returns the mean of durations.
+func mean(all []time.Duration) time.Duration {
 	var sum time.Duration
 	for _, d := range all {
 		sum += d
 	}
-	return float64(sum.Microseconds()) / 1000 / float64(len(all))
+	return sum / time.Duration(len(all))
 }
 
 func newService(app string, i int) *servingv1.Service {
@@ -328,9 +325,9 @@ func (s *server) route(b *testing.B) {
 		b.Fatal(err)
 	}
 	s.host = u.Host
-	figures.Until(b, patience, "Service runs", func() error { return s.get(s.host) })
+	figures.Until(b, patience, "Service runs", func() error { return s.get(b.Context(), s.host) })
 	creation.ChangeRoute(b, client, service.Name, changes, func(tag string) time.Duration {
-		return figures.Until(b, patience, "the gateway serves the tag", func() error { return s.get(tag + "-" + s.host) })
+		return figures.Until(b, patience, "the gateway serves the tag", func() error { return s.get(b.Context(), tag+"-"+s.host) })
 	})
 }
 
@@ -354,16 +351,14 @@ func (s *server) trigger(b *testing.B, metric string) {
 		}).Generation
 		began := time.Now()
 		await(b, events, func(trigger *eventingv1.Trigger) bool {
-			ready := trigger.Status.Conditions.Get(duckv1.ConditionReady)
-			return trigger.Status.ObservedGeneration == want && ready != nil && ready.Status == corev1.ConditionTrue
+			return trigger.Status.ObservedGeneration == want && creation.Ready(trigger)
 		})
 		took[i] = time.Since(began)
 	}
 	if err := client.Delete(b.Context(), trigger.Name, metav1.DeleteOptions{}); err != nil {
 		b.Fatal(err)
 	}
-	slices.Sort(took)
-	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, metric)
+	b.ReportMetric(figures.Milliseconds(figures.Median(took)), metric)
 }
 
 // await waits for an object that satisfies the condition.
@@ -387,33 +382,8 @@ func await[O any](b *testing.B, events watch.Interface, condition func(O) bool) 
 }
 
 // get sends a request to a host name.
-func (s *server) get(host string) error {
-	request, err := http.NewRequest(http.MethodGet, "http://"+s.gateway, nil)
-	if err != nil {
-		return err
-	}
-	request.Host = host
-	return do(request, http.StatusOK)
-}
-
-// send sends an event to the Broker.
-func (s *server) send() error {
-	request, err := http.NewRequest(http.MethodPost, "http://"+s.broker+"/"+namespace+"/growth", strings.NewReader("{}"))
-	if err != nil {
-		return err
-	}
-	for name, value := range map[string]string{"Ce-Specversion": "1.0", "Ce-Id": "1", "Ce-Source": "/growth", "Ce-Type": "type-0"} {
-		request.Header.Set(name, value)
-	}
-	return do(request, http.StatusAccepted)
-}
-
-func do(request *http.Request, want int) error {
-	code, body, err := harness.Exchange(http.DefaultClient, request)
-	if err == nil && code != want {
-		err = fmt.Errorf("the answer is %d %s", code, body)
-	}
-	return err
+func (s *server) get(ctx context.Context, host string) error {
+	return creation.Get(ctx, s.gateway, host)
 }
 
 // megabytes returns the resident memory.
