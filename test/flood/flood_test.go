@@ -358,7 +358,8 @@ func tlsConfig(clients *harness.Clients) (*tls.Config, error) {
 	return config, nil
 }
 
-// quietUser sends requests and events in the quiet namespace, from an address of its own.
+// quietUser sends requests and events in the quiet namespace, from an address of its own. It keeps a connection for two of them only, because
+// clients must get new connections during the attack too.
 type quietUser struct {
 	client *http.Client
 	target *target
@@ -399,14 +400,14 @@ func (q *quietUser) start(t *testing.T) (stop func()) {
 		})
 	}
 	requests := 0
-	every(func(int) error {
+	every(func(n int) error {
 		requests++
-		return q.request(t.Context())
+		return q.request(t.Context(), n)
 	})
 	every(func(n int) error {
 		id := fmt.Sprintf("quiet-%d", n)
 		sent = append(sent, id)
-		return q.event(t.Context(), id)
+		return q.event(t.Context(), n, id)
 	})
 	return func() {
 		cancel()
@@ -420,26 +421,28 @@ func (q *quietUser) start(t *testing.T) (stop func()) {
 	}
 }
 
-func (q *quietUser) request(ctx context.Context) error {
+func (q *quietUser) request(ctx context.Context, n int) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+q.target.gateway, nil)
 	if err != nil {
 		return err
 	}
 	r.Host = "app." + quiet + ".localhost"
-	return q.expect(r, http.StatusOK)
+	return q.expect(r, n, http.StatusOK)
 }
 
-func (q *quietUser) event(ctx context.Context, id string) error {
+func (q *quietUser) event(ctx context.Context, n int, id string) error {
 	header := event("quiet")
 	header["Ce-Id"] = id
 	r, err := post(ctx, q.target.broker, "", "/"+quiet+"/events", strings.NewReader("quiet"), header)
 	if err != nil {
 		return err
 	}
-	return q.expect(r, http.StatusAccepted)
+	return q.expect(r, n, http.StatusAccepted)
 }
 
-func (q *quietUser) expect(r *http.Request, code int) error {
+// expect sends request n and checks the status of the response.
+func (q *quietUser) expect(r *http.Request, n, code int) error {
+	r.Close = n%2 == 1
 	response, err := q.client.Do(r)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@
 package flow
 
 import (
+	"net/netip"
 	"sync"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/memorylimit"
@@ -15,6 +16,9 @@ const (
 	// A namespace that holds at most a smallPart of the limit may exceed it, together with others, by a reservePart: memory that others added
 	// beyond the limit must not stop a namespace with a few requests.
 	smallPart, reservePart = 1024, 8
+
+	// clientPart is the part of the limit that clients may hold together before their namespace is known, beyond the share of all: see Arrival.
+	clientPart = 16
 )
 
 // DefaultLimit returns the default limit of the Budget of this process: a quarter of its memory limit, at most 512 MiB.
@@ -29,16 +33,20 @@ type Budget struct {
 	limit, guaranteed int64
 
 	// mu guards the fields below: the bytes held in all, and by each namespace that holds some; allCached and cached are the parts of these
-	// in caches.
-	mu                 sync.Mutex
-	used, allCached    int64
-	namespaces, cached map[string]int64
+	// in caches, ofClients and clients the parts that clients hold beyond the share of all.
+	mu                         sync.Mutex
+	used, allCached, ofClients int64
+	namespaces, cached         map[string]int64
+	clients                    map[netip.Addr]int64
 }
 
 // NewBudget returns a Budget of limit bytes. A namespace may hold up to guaranteed bytes regardless of its share, as long as
 // the limit is not exceeded: enough for the largest single request.
 func NewBudget(limit, guaranteed int64) *Budget {
-	return &Budget{limit: max(limit, guaranteed), guaranteed: guaranteed, namespaces: map[string]int64{}, cached: map[string]int64{}}
+	return &Budget{
+		limit: max(limit, guaranteed), guaranteed: guaranteed,
+		namespaces: map[string]int64{}, cached: map[string]int64{}, clients: map[netip.Addr]int64{},
+	}
 }
 
 // Reserve adds bytes to the bytes that a namespace holds. It returns false without adding any if the limit or the share of the
@@ -46,17 +54,27 @@ func NewBudget(limit, guaranteed int64) *Budget {
 func (b *Budget) Reserve(namespace string, bytes int64) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	held, free := b.namespaces[namespace]+bytes, b.limit-b.used-bytes
-	if b.cached[namespace] <= b.guaranteed {
-		// Caches grow beyond the limit for a while, of which this namespace is not the cause: they leave it half of the limit.
-		free += max(b.allCached-b.limit/2, 0)
-	}
+	return b.reserveLocked(namespace, bytes)
+}
+
+func (b *Budget) reserveLocked(namespace string, bytes int64) bool {
+	held, free := b.namespaces[namespace]+bytes, b.freeLocked(namespace, bytes)
 	small := held <= b.small() && free >= -b.limit/reservePart
 	if !small && (free < 0 || held > max(free, b.guaranteed)) {
 		return false
 	}
 	b.addLocked(namespace, bytes)
 	return true
+}
+
+// freeLocked returns the bytes that are free for a namespace once it holds more bytes.
+func (b *Budget) freeLocked(namespace string, bytes int64) int64 {
+	free := b.limit - b.used - bytes
+	if b.cached[namespace] <= b.guaranteed {
+		// Caches grow beyond the limit for a while, of which this namespace is not the cause: they leave it half of the limit.
+		free += max(b.allCached-b.limit/2, 0)
+	}
+	return free
 }
 
 // Add adds bytes that are already in use, even beyond the limit.
@@ -121,11 +139,11 @@ func (b *Budget) addLocked(namespace string, bytes int64) {
 	add(b.namespaces, namespace, bytes)
 }
 
-// add adds bytes to the bytes of a namespace.
-func add(namespaces map[string]int64, namespace string, bytes int64) {
-	if held := namespaces[namespace] + bytes; held != 0 {
-		namespaces[namespace] = held
+// add adds bytes to the bytes of a namespace or client.
+func add[K comparable](holders map[K]int64, holder K, bytes int64) {
+	if held := holders[holder] + bytes; held != 0 {
+		holders[holder] = held
 	} else {
-		delete(namespaces, namespace)
+		delete(holders, holder)
 	}
 }

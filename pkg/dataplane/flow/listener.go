@@ -2,6 +2,7 @@ package flow
 
 import (
 	"net"
+	"net/netip"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -26,7 +27,7 @@ func MaxConnections() int {
 // LimitListener returns a listener that closes new connections while limit connections are open, or a quarter of limit from the
 // same address, so that one client cannot use all of them.
 func LimitListener(listener net.Listener, limit int) net.Listener {
-	return &limitedListener{Listener: listener, limit: limit, limitOfOne: max(limit/4, 1), byClient: map[string]int{}}
+	return &limitedListener{Listener: listener, limit: limit, limitOfOne: max(limit/4, 1), byClient: map[netip.Addr]int{}}
 }
 
 // limitedListener implements LimitListener.
@@ -37,7 +38,7 @@ type limitedListener struct {
 	// mu guards the numbers of open connections, in total and by client.
 	mu       sync.Mutex
 	open     int
-	byClient map[string]int
+	byClient map[netip.Addr]int
 }
 
 // Accept implements net.Listener.
@@ -47,10 +48,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		client := conn.RemoteAddr().String()
-		if host, _, err := net.SplitHostPort(client); err == nil {
-			client = host
-		}
+		client := ClientOf(conn.RemoteAddr())
 		if l.acquire(client) {
 			return &limitedConn{Conn: conn, release: sync.OnceFunc(func() { l.release(client) })}, nil
 		}
@@ -59,7 +57,7 @@ func (l *limitedListener) Accept() (net.Conn, error) {
 }
 
 // acquire counts a connection of a client, unless a limit is reached.
-func (l *limitedListener) acquire(client string) bool {
+func (l *limitedListener) acquire(client netip.Addr) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open >= l.limit || l.byClient[client] >= l.limitOfOne {
@@ -71,7 +69,7 @@ func (l *limitedListener) acquire(client string) bool {
 }
 
 // release ends a connection of a client.
-func (l *limitedListener) release(client string) {
+func (l *limitedListener) release(client netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open--

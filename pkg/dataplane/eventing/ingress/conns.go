@@ -51,7 +51,7 @@ func (l conns) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c, size := &conn{Conn: nc, budget: l.budget, buffer: freeHead}, int64(connSize)
+		c, size := &conn{Conn: nc, memory: flow.NewArrival(l.budget, arriving, flow.ClientOf(nc.RemoteAddr())), buffer: freeHead}, int64(connSize)
 		if l.tls {
 			c.buffer += record
 			// The preface of HTTP/2 is encrypted: see negotiated.
@@ -68,7 +68,6 @@ func (l conns) Accept() (net.Conn, error) {
 // conn is a connection of conns. A request whose head fits into the buffers of the connection needs no lock.
 type conn struct {
 	net.Conn
-	budget *flow.Budget
 	// buffer is the number of bytes of a head that fit into the buffers of the connection.
 	buffer int
 	// inHead is true while the head of a request is read. Only then, the goroutine that serves the connection uses head, the number of
@@ -77,10 +76,10 @@ type conn struct {
 	inHead              atomic.Bool
 	head, free, matched int
 
-	// mu guards the fields below: the number of bytes that are reserved, and whether the connection is closed.
-	mu       sync.Mutex
-	reserved int64
-	closed   bool
+	// mu guards the fields below: the memory that is reserved, and whether the connection is closed.
+	mu     sync.Mutex
+	memory *flow.Arrival
+	closed bool
 }
 
 // Read implements net.Conn.
@@ -136,19 +135,14 @@ func (c *conn) idle() {
 func (c *conn) reserve(bytes int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || !c.budget.Reserve(arriving, bytes) {
-		return false
-	}
-	c.reserved += bytes
-	return true
+	return !c.closed && c.memory.Reserve(bytes)
 }
 
 func (c *conn) unreserve(bytes int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed {
-		c.budget.Release(arriving, bytes)
-		c.reserved -= bytes
+		c.memory.Release(bytes)
 	}
 }
 
@@ -157,7 +151,7 @@ func (c *conn) Close() error {
 	c.mu.Lock()
 	if !c.closed {
 		c.closed = true
-		c.budget.Release(arriving, c.reserved)
+		c.memory.ReleaseAll()
 	}
 	c.mu.Unlock()
 	return c.Conn.Close()

@@ -3,10 +3,12 @@ package ingress
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -78,6 +80,53 @@ func TestMemoryOfConnections(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestConnectionOfQuietClient checks that the connections and heads of one client, which take all memory of connections, do not prevent
+// another one from connecting.
+func TestConnectionOfQuietClient(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := options(&memory{})
+	o.Budget = flow.NewBudget(4<<20, 0)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- New(o).Serve(ctx, listener, time.Second) }()
+	dialFrom := func(client string) net.Conn {
+		conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(client)}}).Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		conn.SetDeadline(time.Now().Add(30 * time.Second)) //nolint:errcheck // reads fail instead
+		return conn
+	}
+	for _, head := range []string{"POST /default/orders HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 40<<10), "P"} {
+		for refused := false; !refused; {
+			conn := dialFrom("127.0.0.1")
+			io.WriteString(conn, head) //nolint:errcheck // the server may close the connection
+			// The server either closes the connection or waits for the rest of the head.
+			conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond)) //nolint:errcheck // reads fail instead
+			_, err := conn.Read(make([]byte, 1))
+			refused = !errors.Is(err, os.ErrDeadlineExceeded)
+		}
+	}
+	conn := dialFrom("127.0.0.2")
+	fmt.Fprint(conn, "POST /default/orders HTTP/1.1\r\nHost: x\r\nce-specversion: 1.0\r\nce-id: 1\r\nce-source: /s\r\nce-type: t\r\nContent-Length: 0\r\n\r\n")
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatalf("while connections of another client hold %d bytes: %v", o.Budget.Held(arriving), err)
+	}
+	res.Body.Close()
+	if res.StatusCode != http.StatusAccepted {
+		t.Errorf("got %d", res.StatusCode)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
 	}
 }
 

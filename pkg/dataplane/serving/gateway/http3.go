@@ -17,6 +17,7 @@ import (
 	"github.com/quic-go/quic-go"
 	"github.com/quic-go/quic-go/http3"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/certificates"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/routetable"
 )
@@ -179,8 +180,8 @@ type http3Conn struct {
 	mu sync.Mutex
 	// conn is nil during the handshake.
 	conn *quic.Conn
-	// held is the reserved memory in bytes, 0 once the connection is closed.
-	held int64
+	// memory is the reserved memory.
+	memory *flow.Arrival
 	// active is the number of requests being served, timer the limit of the time without any; nil during the handshake.
 	active int
 	timer  *time.Timer
@@ -198,7 +199,8 @@ func http3ConnOf(ctx context.Context) *http3Conn {
 
 // admit decides whether a connection is accepted, by the limits on number and memory. It implements quic.Transport.ConnContext.
 func (s *http3Listening) admit(ctx context.Context, client *quic.ClientInfo) (context.Context, error) {
-	c := &http3Conn{serving: s, idle: idleTimeout, size: http3ConnSize}
+	memory := flow.NewArrival(s.handler.chain.options.Budget, http3Memory, flow.ClientOf(client.RemoteAddr))
+	c := &http3Conn{serving: s, idle: idleTimeout, size: http3ConnSize, memory: memory}
 	recorder := s.handler.chain.recorder
 	s.mu.Lock()
 	if s.small == client {
@@ -231,11 +233,7 @@ func (s *http3Listening) holdsQuarters(n int64) bool {
 func (c *http3Conn) hold(size int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.closed || !c.serving.handler.chain.options.Budget.Reserve(http3Memory, size) {
-		return false
-	}
-	c.held += size
-	return true
+	return !c.closed && c.memory.Reserve(size)
 }
 
 // ended releases the memory of a closed connection.
@@ -247,8 +245,7 @@ func (c *http3Conn) ended() {
 	if c.timer != nil {
 		c.timer.Stop()
 	}
-	s.handler.chain.options.Budget.Release(http3Memory, c.held)
-	c.held = 0
+	c.memory.ReleaseAll()
 	c.mu.Unlock()
 	if handshaking {
 		s.handshakes.Add(-1)

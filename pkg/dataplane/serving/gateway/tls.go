@@ -62,11 +62,11 @@ func (s *listening) serveTLS(ctx context.Context, server *http1.Server, c *clien
 func (s *listening) handshake(ctx context.Context, server *http1.Server, conn *http1.TLSConn) bool {
 	ctx, cancel := context.WithTimeout(ctx, server.HeaderTimeout)
 	defer cancel()
-	h := s.handshakes.begin(ctx, s.budget, cancel)
+	h := s.handshakes.begin(ctx, flow.NewArrival(s.budget, handshaking, flow.ClientOf(conn.RemoteAddr())), cancel)
 	if h == nil {
 		return false
 	}
-	defer s.handshakes.end(s.budget, h)
+	defer s.handshakes.end(h)
 	return conn.HandshakeContext(ctx) == nil
 }
 
@@ -88,13 +88,15 @@ type handshake struct {
 	keeps  time.Time
 	cancel context.CancelFunc
 	ended  chan struct{}
+	// memory is the memory of this one, or of the one that it waits for.
+	memory *flow.Arrival
 	// at is nil if another one waits for the memory of this one.
 	at *list.Element
 }
 
 // begin adds a handshake and waits until it has memory. It returns nil if there will be none before the deadline of ctx.
-func (s *handshakes) begin(ctx context.Context, budget *flow.Budget, cancel context.CancelFunc) *handshake {
-	h, first := s.add(ctx, budget, cancel)
+func (s *handshakes) begin(ctx context.Context, memory *flow.Arrival, cancel context.CancelFunc) *handshake {
+	h, first := s.add(ctx, memory, cancel)
 	if first == nil {
 		return h
 	}
@@ -107,7 +109,7 @@ func (s *handshakes) begin(ctx context.Context, budget *flow.Budget, cancel cont
 		first.cancel()
 	case <-ctx.Done():
 		first.cancel()
-		s.end(budget, h)
+		s.end(h)
 		return nil
 	}
 	return h
@@ -115,11 +117,11 @@ func (s *handshakes) begin(ctx context.Context, budget *flow.Budget, cancel cont
 
 // add adds a handshake, and returns the one whose memory it gets, or nil if it has memory of its own. It returns nothing if there will be no
 // memory before the deadline of ctx.
-func (s *handshakes) add(ctx context.Context, budget *flow.Budget, cancel context.CancelFunc) (h, first *handshake) {
+func (s *handshakes) add(ctx context.Context, memory *flow.Arrival, cancel context.CancelFunc) (h, first *handshake) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	begins := time.Now()
-	if !budget.Reserve(handshaking, handshakeSize) {
+	if !memory.Reserve(handshakeSize) {
 		front := s.all.Front()
 		if front == nil {
 			return nil, nil
@@ -133,20 +135,21 @@ func (s *handshakes) add(ctx context.Context, budget *flow.Budget, cancel contex
 		}
 		s.all.Remove(front)
 		first.at = nil
+		memory = first.memory
 	}
-	h = &handshake{keeps: begins.Add(handshakeTime), cancel: cancel, ended: make(chan struct{})}
+	h = &handshake{keeps: begins.Add(handshakeTime), cancel: cancel, ended: make(chan struct{}), memory: memory}
 	h.at = s.all.PushBack(h)
 	return h, first
 }
 
 // end removes a handshake that has ended. Its memory passes to the one that waits for it.
-func (s *handshakes) end(budget *flow.Budget, h *handshake) {
+func (s *handshakes) end(h *handshake) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(h.ended)
 	if h.at != nil {
 		s.all.Remove(h.at)
-		budget.Release(handshaking, handshakeSize)
+		h.memory.ReleaseAll()
 	}
 }
 

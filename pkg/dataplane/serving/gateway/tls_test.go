@@ -485,6 +485,18 @@ func TestFloodOfHandshakes(t *testing.T) {
 	}
 }
 
+// TestHandshakeWithoutMemory covers that clients perform handshakes while namespaces hold all of the memory.
+func TestHandshakeWithoutMemory(t *testing.T) {
+	const limit = 4 << 20
+	budget := flow.NewBudget(limit, 0)
+	b, _ := serveTLS(t, Options{Budget: budget}, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	budget.Add("a", limit)
+	conn := b.mustDialTLS(t, "app", nil)
+	if status, _ := ask(t, conn, bufio.NewReader(conn), "GET / HTTP/1.1\r\nHost: app\r\n\r\n"); status != http.StatusOK {
+		t.Errorf("got %d", status)
+	}
+}
+
 // TestDrainTLS covers that stopping waits for requests in flight, and ends idle connections.
 func TestDrainTLS(t *testing.T) {
 	for _, http2 := range []bool{false, true} {

@@ -1,9 +1,12 @@
 package http1
 
 import (
+	"errors"
 	"net"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 )
@@ -44,6 +47,30 @@ func TestPartialHeads(t *testing.T) {
 	}
 	conn := dial(t, address)
 	write(t, conn, getA)
+	expect(t, conn, hi)
+}
+
+// TestHeadOfQuietClient expects that heads of one client, which take all memory of heads that are arriving, do not refuse the one of another.
+func TestHeadOfQuietClient(t *testing.T) {
+	budget := flow.NewBudget(4<<20, 0)
+	address := serve(t, &Server{Handler: newFakeRouter(answering(t, hi, nil)), Budget: budget, HeaderTimeout: patience})
+	begin := "GET / HTTP/1.1\r\nHost: a\r\nX: " + strings.Repeat("x", 50_000)
+	for refused := false; !refused; {
+		conn := dial(t, address)
+		write(t, conn, begin)
+		_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+		_, err := conn.Read(make([]byte, 1))
+		refused = !errors.Is(err, os.ErrDeadlineExceeded)
+	}
+	conn, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	write(t, conn, begin)
+	<-time.After(10 * time.Millisecond)
+	write(t, conn, "\r\n\r\n")
 	expect(t, conn, hi)
 }
 

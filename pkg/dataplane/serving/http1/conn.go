@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 )
 
@@ -61,8 +62,8 @@ type conn struct {
 	// in is nil while no input is unread. size is the size of the current request's head.
 	in   *input
 	size int
-	// reserved is the number of bytes of the server's budget that the connection holds for a request that is still arriving.
-	reserved int64
+	// memory is what the connection holds of the server's budget for a request that is still arriving; nil if it has held none.
+	memory *flow.Arrival
 	// readDeadline is the read deadline of the connection, now a time of the recent past.
 	readDeadline, now time.Time
 	// answered is true after the first request.
@@ -236,22 +237,20 @@ func (c *conn) parse() (*serving.Rejection, error) {
 
 // reserve reserves the memory of an input buffer, and reports whether the budget allows it.
 func (c *conn) reserve(size int) bool {
-	budget, more := c.server.Budget, int64(size)-c.reserved
-	if budget == nil || more <= 0 {
+	if c.server.Budget == nil {
 		return true
 	}
-	if !budget.Reserve(unrouted, more) {
-		return false
+	if c.memory == nil {
+		c.memory = flow.NewArrival(c.server.Budget, unrouted, c.peer.Addr())
 	}
-	c.reserved += more
-	return true
+	more := int64(size) - c.memory.Held()
+	return more <= 0 || c.memory.Reserve(more)
 }
 
 // unreserve releases the reserved memory.
 func (c *conn) unreserve() {
-	if c.reserved > 0 {
-		c.server.Budget.Release(unrouted, c.reserved)
-		c.reserved = 0
+	if c.memory != nil && c.memory.Held() > 0 {
+		c.memory.ReleaseAll()
 	}
 }
 
