@@ -14,7 +14,17 @@ function goroutine_ends() {
 stack != "" && (/^[a-z].*[)]$/ || /^\t/ || /^created by /) { stack = stack "\n" $0; next }
 stack != "" { goroutine_ends() }
 
-/^ *--- FAIL: / { name($0); lines = 6; next }
+# go test -v prints the messages of a test before its result.
+/^ +[a-z0-9_]+\.go:[0-9]+: / && lines <= 0 { before[++messages] = $0; next }
+/^(=== RUN   [^\/]+$|--- PASS|ok )/ { messages = 0 }
+
+/^ *--- FAIL: / {
+	for (i = messages > 30 ? messages - 29 : 1; i <= messages; i++) show(substr(before[i], 1, 300))
+	messages = 0
+	name($0)
+	lines = 6
+	next
+}
 /^panic: / || /^fatal error: / { running = 8 }
 /^(=== |--- PASS|PASS|ok |$)/ { lines = running = 0 }
 running > 0 { running--; name(substr($0, 1, 300)) }
