@@ -5,6 +5,7 @@ package subscription
 import (
 	"context"
 	"errors"
+	"maps"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -79,7 +80,7 @@ func sameToSubscriptions(old, current *messagingv1.Channel) bool {
 			return false
 		}
 	}
-	return old.UID == current.UID &&
+	return old.UID == current.UID && maps.Equal(old.Annotations, current.Annotations) &&
 		(old.DeletionTimestamp == nil) == (current.DeletionTimestamp == nil) &&
 		equality.Semantic.DeepEqual(old.Spec.Delivery, current.Spec.Delivery) &&
 		equality.Semantic.DeepEqual(old.Status.DeliveryStatus, current.Status.DeliveryStatus)

@@ -427,7 +427,10 @@ func TestSameToSubscriptions(t *testing.T) {
 			c.Spec.Subscribers = []duckv1.SubscriberSpec{{UID: "uid"}}
 			c.Status.Subscribers = []duckv1.SubscriberStatus{{UID: "uid"}}
 		}, true},
-		"UID":              {func(c *messagingv1.Channel) { c.UID = "new" }, false},
+		"UID": {func(c *messagingv1.Channel) { c.UID = "new" }, false},
+		"dead letter store": {func(c *messagingv1.Channel) {
+			c.Annotations = map[string]string{duckv1.DeadLetterStoreAnnotationKey: duckv1.DeadLetterStoreDisabled}
+		}, false},
 		"deletion":         {func(c *messagingv1.Channel) { c.DeletionTimestamp = ptr.To(metav1.NewTime(controllertest.Now)) }, false},
 		"delivery":         {func(c *messagingv1.Channel) { c.Spec.Delivery = &duckv1.DeliverySpec{} }, false},
 		"dead letter sink": {func(c *messagingv1.Channel) { c.Status.DeadLetterSinkURI = "http://dead/" }, false},
