@@ -6,12 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 
+	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
 	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/deliveryhealth"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
@@ -59,7 +62,8 @@ func (r *Reconciler) Controller(informers eventinginformers.Interface, accounts 
 		return nil, err
 	}
 	index := triggers.Informer().GetIndexer()
-	err = controller.Watch(brokers.Informer(), func(obj metav1.Object) []types.NamespacedName {
+	// A Broker may have many Triggers, which most changes of its status do not affect.
+	err = controller.Watch(reconciler.Changes(brokers.Informer(), sameToTriggers), func(obj metav1.Object) []types.NamespacedName {
 		triggers, err := streams.TriggersOf(index, types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()})
 		if err != nil {
 			return nil
@@ -71,6 +75,20 @@ func (r *Reconciler) Controller(informers eventinginformers.Interface, accounts 
 		return keys
 	})
 	return controller, err
+}
+
+// sameToTriggers reports whether two states of a Broker are equivalent for its Triggers.
+func sameToTriggers(old, current *eventingv1.Broker) bool {
+	for _, t := range []duckv1.ConditionType{duckv1.ConditionReady, destination.ConditionDeadLetterSinkResolved} {
+		if !equality.Semantic.DeepEqual(old.Status.Conditions.Get(t), current.Status.Conditions.Get(t)) {
+			return false
+		}
+	}
+	return old.UID == current.UID && maps.Equal(old.Annotations, current.Annotations) &&
+		(old.DeletionTimestamp == nil) == (current.DeletionTimestamp == nil) &&
+		equality.Semantic.DeepEqual(old.Spec, current.Spec) &&
+		equality.Semantic.DeepEqual(old.Status.Address, current.Status.Address) &&
+		equality.Semantic.DeepEqual(old.Status.DeliveryStatus, current.Status.DeliveryStatus)
 }
 
 // Key is the consumer's key of a Trigger.

@@ -109,6 +109,39 @@ func TestBroker(t *testing.T) {
 	}
 }
 
+// Changes of a Broker that do not affect its Triggers do not enqueue them.
+func TestSameToTriggers(t *testing.T) {
+	says := func(condition duckv1.Condition) func(*eventingv1.Broker) {
+		return func(b *eventingv1.Broker) {
+			b.Status.Conditions = append(duckv1.Conditions{condition}, b.Status.Conditions...)
+		}
+	}
+	for name, test := range map[string]struct {
+		change func(*eventingv1.Broker)
+		same   bool
+	}{
+		"another condition": {says(reconciler.False("Archived", "", "")), true},
+		"generation":        {func(b *eventingv1.Broker) { b.Generation++; b.Status.ObservedGeneration++ }, true},
+		"UID":               {func(b *eventingv1.Broker) { b.UID = "new" }, false},
+		"deletion":          {func(b *eventingv1.Broker) { b.DeletionTimestamp = ptr.To(metav1.NewTime(controllertest.Now)) }, false},
+		"annotation": {func(b *eventingv1.Broker) {
+			b.Annotations = map[string]string{duckv1.DeadLetterStoreAnnotationKey: "disabled"}
+		}, false},
+		"delivery":                {func(b *eventingv1.Broker) { b.Spec.Delivery = &duckv1.DeliverySpec{} }, false},
+		"address":                 {func(b *eventingv1.Broker) { b.Status.Address = nil }, false},
+		"dead letter sink":        {func(b *eventingv1.Broker) { b.Status.DeadLetterSinkURI = "http://dead/" }, false},
+		"ready":                   {says(reconciler.False(duckv1.ConditionReady, "", "")), false},
+		"unresolved dead letters": {says(reconciler.False(destination.ConditionDeadLetterSinkResolved, "", "")), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			changed := newBroker(test.change)
+			if got := sameToTriggers(newBroker(), changed); got != test.same {
+				t.Errorf("got %t, want %t", got, test.same)
+			}
+		})
+	}
+}
+
 // TestBrokerRecreated checks that the consumer is removed with its Broker, and added again with a new one (eventing Trigger Lifecycle-8).
 func TestBrokerRecreated(t *testing.T) {
 	f := start(t, newTrigger(), newBroker(), service("billing", "http://billing"))
