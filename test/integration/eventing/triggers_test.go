@@ -1,8 +1,11 @@
 package eventing
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -11,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	duckv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/duck/v1"
+	eventingv1 "github.com/knative-apiserver/knative-apiserver/pkg/apis/eventing/v1"
 	"github.com/knative-apiserver/knative-apiserver/test/harness"
 )
 
@@ -79,6 +83,50 @@ func TestThousandTriggers(t *testing.T) {
 	if n := others.Requests(); n > 0 {
 		t.Errorf("subscribers of other Triggers got %d requests", n)
 	}
+
+	// A changed Trigger is reconciled for the change and for its status. Objects of earlier tests may be too.
+	before := shared.reconciled(t)
+	harness.Edit(t, shared.Knative.EventingV1().Triggers(ns), "trigger-0", func(trigger *eventingv1.Trigger) {
+		trigger.Spec.Subscriber = duckv1.Destination{URI: match.URL}
+	})
+	harness.Eventually(t, "the changed Trigger gets events", func() error {
+		mustPost(t, address, event{id: "changed", kind: "order-0"})
+		if match.Attempts()["changed"] == 0 {
+			return errors.New("no attempt")
+		}
+		return nil
+	})
+	if n := shared.reconciled(t) - before; n > 20 {
+		t.Errorf("%v reconciliations for one changed Trigger of %d", n, count)
+	}
+}
+
+// reconciled returns the number of keys that all queues of controllers got, once it has not changed for a second.
+func (s *server) reconciled(t *testing.T) (keys float64) {
+	t.Helper()
+	var since time.Time
+	harness.Eventually(t, "no controller has work for a second", func() error {
+		response := s.Do(t, harness.Request{Method: http.MethodGet, Path: "/metrics", Accept: "text/plain"})
+		now := 0.0
+		for _, match := range regexp.MustCompile(`(?m)^workqueue_adds_total\{.*\} (\S+)$`).FindAllSubmatch(response.Body, -1) {
+			n, err := strconv.ParseFloat(string(match[1]), 64)
+			if err != nil {
+				return err
+			}
+			now += n
+		}
+		if now != keys || since.IsZero() {
+			keys, since = now, time.Now()
+		}
+		if time.Since(since) < time.Second {
+			return fmt.Errorf("%v keys until %s ago", keys, time.Since(since))
+		}
+		return nil
+	})
+	if keys == 0 {
+		t.Fatal("/metrics has no workqueue_adds_total")
+	}
+	return keys
 }
 
 // TestNineOfTenTriggersDeleted checks that Triggers that one command deletes receive no more events and no more attempts of
