@@ -24,9 +24,9 @@ type conn struct {
 	room int64
 	// answered is true if any byte of an answer to the current request arrived.
 	answered bool
-	// expiry closes the connection after some time of being idle.
-	expiry *time.Timer
-	idle   *idleconn.Checker
+	// since is the time since which the connection is idle.
+	since time.Time
+	idle  *idleconn.Checker
 }
 
 func newConn(made net.Conn, t *plain, address string) *conn {
@@ -54,7 +54,7 @@ func (c *conn) exchange(r *http.Request) (*http.Response, error) {
 	interim := 0
 	for range maxInterim {
 		c.room = maxHeader
-		res, err := http.ReadResponse(c.reader, r)
+		res, err := c.read(r)
 		switch {
 		case err != nil && unwritten != nil:
 			return nil, unwritten
@@ -87,15 +87,33 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
+// read reads the head of an answer to a request.
+func (c *conn) read(r *http.Request) (*http.Response, error) {
+	if c.reader.Buffered() == 0 {
+		// The error of Read is lost, so http.ReadResponse would read once more.
+		if _, err := c.reader.Peek(1); errors.Is(err, io.EOF) {
+			return nil, io.ErrUnexpectedEOF
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	arrived, err := c.reader.Peek(c.reader.Buffered())
+	if err != nil {
+		return nil, err
+	}
+	code, size := emptyAnswer(arrived)
+	if code == 0 {
+		return http.ReadResponse(c.reader, r)
+	}
+	if _, err := c.reader.Discard(size); err != nil {
+		return nil, err
+	}
+	return &http.Response{StatusCode: code, Body: http.NoBody, Request: r}, nil
+}
+
 // interrupt ends reads and writes.
 func (c *conn) interrupt() {
 	c.SetDeadline(time.Unix(1, 0)) //nolint:errcheck // fails on closed connections only
-}
-
-// expire closes an idle connection.
-func (c *conn) expire() {
-	c.transport.remove(c)
-	c.Close()
 }
 
 // body is the body of an answer.

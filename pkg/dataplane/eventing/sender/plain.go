@@ -21,9 +21,11 @@ import (
 type plain struct {
 	dial dialer
 
-	// mu guards idle: connections by host:port, the most recently used one last. No list is empty.
-	mu   sync.Mutex
-	idle map[string][]*conn
+	// mu guards the fields below: the idle connections by host:port, the most recently used one last, and the timer that closes expired
+	// ones, nil without idle connections. No list is empty.
+	mu    sync.Mutex
+	idle  map[string][]*conn
+	sweep *time.Timer
 }
 
 var errHost = errors.New("the host is not valid")
@@ -110,46 +112,66 @@ func (t *plain) close() {
 func (t *plain) pop(address string) *conn {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for idle := t.idle[address]; len(idle) > 0; idle = t.idle[address] {
-		c := idle[len(idle)-1]
-		t.drop(c, len(idle)-1)
-		if c.expiry.Stop() {
-			return c
-		}
+	idle := t.idle[address]
+	if len(idle) == 0 {
+		return nil
 	}
-	return nil
+	last := len(idle) - 1
+	c := idle[last]
+	if time.Since(c.since) >= keepIdle {
+		// The others have expired too.
+		return nil
+	}
+	t.keep(address, slices.Delete(idle, last, last+1))
+	return c
 }
 
 // put keeps a connection for later requests until it expires.
 func (t *plain) put(c *conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.idle[c.address]) >= maxIdle {
+	idle := t.idle[c.address]
+	if len(idle) >= maxIdle {
 		c.Close()
 		return
 	}
-	t.idle[c.address] = append(t.idle[c.address], c)
-	if c.expiry == nil {
-		c.expiry = time.AfterFunc(keepIdle, c.expire)
-	} else {
-		c.expiry.Reset(keepIdle)
+	c.since = time.Now()
+	t.idle[c.address] = append(idle, c)
+	if t.sweep == nil {
+		t.sweep = time.AfterFunc(keepIdle, t.expire)
 	}
 }
 
-// remove removes a connection from the idle ones.
-func (t *plain) remove(c *conn) {
+// expire closes the connections that have expired. One timer for all costs less than one that is set for each request.
+func (t *plain) expire() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if i := slices.Index(t.idle[c.address], c); i >= 0 {
-		t.drop(c, i)
+	now := time.Now()
+	next := now.Add(keepIdle)
+	for address, idle := range t.idle {
+		expired := slices.IndexFunc(idle, func(c *conn) bool { return now.Sub(c.since) < keepIdle })
+		if expired < 0 {
+			expired = len(idle)
+		} else if ends := idle[expired].since.Add(keepIdle); ends.Before(next) {
+			next = ends
+		}
+		for _, c := range idle[:expired] {
+			c.Close()
+		}
+		t.keep(address, slices.Delete(idle, 0, expired))
 	}
+	if len(t.idle) == 0 {
+		t.sweep = nil
+		return
+	}
+	t.sweep.Reset(max(next.Sub(now), sweepInterval))
 }
 
-// drop removes connection number i of an address from the idle ones. mu is held.
-func (t *plain) drop(c *conn, i int) {
-	if idle := slices.Delete(t.idle[c.address], i, i+1); len(idle) > 0 {
-		t.idle[c.address] = idle
+// keep sets the idle connections of an address. mu is held.
+func (t *plain) keep(address string, idle []*conn) {
+	if len(idle) > 0 {
+		t.idle[address] = idle
 	} else {
-		delete(t.idle, c.address)
+		delete(t.idle, address)
 	}
 }

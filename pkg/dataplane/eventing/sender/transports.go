@@ -21,8 +21,10 @@ const (
 	DialTimeout = 10 * time.Second
 	// keepIdle is the time for which idle connections are kept: less than the 5 s after which common servers close theirs.
 	keepIdle = 4 * time.Second
-	// maxIdle is the number of idle connections to one host: about as many as may be in use.
-	maxIdle = 512
+	// sweepInterval is the least time between two searches for connections that were idle for keepIdle.
+	sweepInterval = keepIdle / 8
+	// maxIdle is the number of idle connections to one host: as many as a namespace may use at a time.
+	maxIdle = 1024
 	// maxHeader bounds the header of an answer: more than an event in binary mode takes.
 	maxHeader = 256 << 10
 	// maxBundles bounds the number of bundles of certificates that have their own connections.
