@@ -12,16 +12,17 @@ import (
 )
 
 const (
-	// trimEvery is the interval of samples, trimPause is the minimum time between two trims.
-	trimEvery, trimPause = 10 * time.Second, time.Minute
+	// trimEvery is the interval of samples, trimPause is the minimum time between two trims, afterLoadPause between two of the trims that
+	// load requires.
+	trimEvery, trimPause, afterLoadPause = 10 * time.Second, time.Minute, 20 * time.Second
 	// calmBytes is the maximum number of bytes that a calm process allocates between two samples.
 	calmBytes = 64 << 20
 	// A trim is worthwhile if the runtime holds spareBytes more than the live heap and a quarter.
 	spareBytes = 16 << 20
 	spareShare = 4
 	// afterLoad is the number of trims after load: memory in use at the first one, such as events to be delivered again, may be free at the
-	// second. Without it the live heap would be unknown, as a calm process collects nothing for two minutes.
-	afterLoad = 2
+	// last. Without them the live heap would be unknown, as a calm process collects nothing for two minutes.
+	afterLoad = 4
 )
 
 // usage is the memory of the Go runtime in bytes.
@@ -85,7 +86,11 @@ func (t *trimmer) due(u usage, now time.Time) bool {
 	if !calm {
 		t.left = afterLoad
 	}
-	if !calm || now.Sub(t.trimmed) < trimPause || t.left == 0 && u.held <= u.live+u.live/spareShare+spareBytes {
+	pause := trimPause
+	if t.left > 0 {
+		pause = afterLoadPause
+	}
+	if !calm || now.Sub(t.trimmed) < pause || t.left == 0 && u.held <= u.live+u.live/spareShare+spareBytes {
 		return false
 	}
 	t.left, t.trimmed = max(t.left-1, 0), now

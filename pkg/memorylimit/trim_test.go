@@ -29,14 +29,14 @@ func TestTrim(t *testing.T) {
 		// want are the samples, counted from 1, at which memory is returned.
 		want []int
 	}{
-		"twice after the start":                {repeat(30, small), []int{1, 7}},
+		"four times after the start":           {repeat(30, small), []int{1, 3, 5, 7}},
 		"never under load":                     {repeat(100, busy), nil},
-		"when load has ended":                  {slices.Concat(repeat(20, busy), repeat(20, sample{quiet, 200 << 20, 210 << 20})), []int{21, 27}},
-		"at most once a minute":                {repeat(14, grown), []int{1, 7, 13}},
-		"twice after short load":               {slices.Concat(repeat(2, small), repeat(1, busy), repeat(20, small)), []int{1, 7, 13}},
-		"later, when the live heap is small":   {slices.Concat(repeat(12, small), repeat(3, grown), repeat(10, small)), []int{1, 7, 13}},
-		"not for memory that is in use":        {slices.Concat(repeat(7, small), repeat(20, sample{quiet, 280 << 20, 300 << 20})), []int{1, 7}},
-		"between the waves of a changing load": {slices.Concat(repeat(3, busy), repeat(1, small), repeat(3, busy), repeat(1, small), repeat(3, busy)), []int{4}},
+		"when load has ended":                  {slices.Concat(repeat(20, busy), repeat(20, sample{quiet, 200 << 20, 210 << 20})), []int{21, 23, 25, 27}},
+		"at most once a minute later":          {repeat(20, grown), []int{1, 3, 5, 7, 13, 19}},
+		"four times after short load":          {slices.Concat(repeat(2, small), repeat(1, busy), repeat(20, small)), []int{1, 4, 6, 8, 10}},
+		"later, when the live heap is small":   {slices.Concat(repeat(12, small), repeat(3, grown), repeat(10, small)), []int{1, 3, 5, 7, 13}},
+		"not for memory that is in use":        {slices.Concat(repeat(7, small), repeat(20, sample{quiet, 280 << 20, 300 << 20})), []int{1, 3, 5, 7}},
+		"between the waves of a changing load": {slices.Concat(repeat(3, busy), repeat(1, small), repeat(3, busy), repeat(1, small), repeat(3, busy)), []int{4, 8}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
