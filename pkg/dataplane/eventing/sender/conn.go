@@ -90,7 +90,7 @@ func (c *conn) Read(p []byte) (int, error) {
 // read reads the head of an answer to a request.
 func (c *conn) read(r *http.Request) (*http.Response, error) {
 	if c.reader.Buffered() == 0 {
-		// The error of Read is lost, so http.ReadResponse would read once more.
+		// The reader forgets the error, so http.ReadResponse would read once more.
 		if _, err := c.reader.Peek(1); errors.Is(err, io.EOF) {
 			return nil, io.ErrUnexpectedEOF
 		} else if err != nil {
