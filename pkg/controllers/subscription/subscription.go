@@ -5,7 +5,6 @@ package subscription
 import (
 	"context"
 	"errors"
-	"maps"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -20,6 +19,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/destination"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/reconciler"
 	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/senderaccount"
+	"github.com/knative-apiserver/knative-apiserver/pkg/controllers/streams"
 	"github.com/knative-apiserver/knative-apiserver/pkg/eventing"
 	messagingclient "github.com/knative-apiserver/knative-apiserver/pkg/generated/clientset/versioned/typed/messaging/v1"
 	messaginginformers "github.com/knative-apiserver/knative-apiserver/pkg/generated/informers/externalversions/messaging/v1"
@@ -75,13 +75,7 @@ func (r *Reconciler) Controller(informers messaginginformers.Interface, accounts
 
 // sameToSubscriptions reports whether two states of a Channel are equivalent for its Subscriptions.
 func sameToSubscriptions(old, current *messagingv1.Channel) bool {
-	for _, t := range []duckv1.ConditionType{duckv1.ConditionReady, messagingv1.ChannelConditionBackingChannelReady} {
-		if !equality.Semantic.DeepEqual(old.Status.Conditions.Get(t), current.Status.Conditions.Get(t)) {
-			return false
-		}
-	}
-	return old.UID == current.UID && maps.Equal(old.Annotations, current.Annotations) &&
-		(old.DeletionTimestamp == nil) == (current.DeletionTimestamp == nil) &&
+	return streams.Same(old, current, duckv1.ConditionReady, messagingv1.ChannelConditionBackingChannelReady) &&
 		equality.Semantic.DeepEqual(old.Spec.Delivery, current.Spec.Delivery) &&
 		equality.Semantic.DeepEqual(old.Status.DeliveryStatus, current.Status.DeliveryStatus)
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,13 +78,7 @@ func (r *Reconciler) Controller(informers eventinginformers.Interface, accounts 
 
 // sameToTriggers reports whether two states of a Broker are equivalent for its Triggers.
 func sameToTriggers(old, current *eventingv1.Broker) bool {
-	for _, t := range []duckv1.ConditionType{duckv1.ConditionReady, destination.ConditionDeadLetterSinkResolved} {
-		if !equality.Semantic.DeepEqual(old.Status.Conditions.Get(t), current.Status.Conditions.Get(t)) {
-			return false
-		}
-	}
-	return old.UID == current.UID && maps.Equal(old.Annotations, current.Annotations) &&
-		(old.DeletionTimestamp == nil) == (current.DeletionTimestamp == nil) &&
+	return streams.Same(old, current, duckv1.ConditionReady, destination.ConditionDeadLetterSinkResolved) &&
 		equality.Semantic.DeepEqual(old.Spec, current.Spec) &&
 		equality.Semantic.DeepEqual(old.Status.Address, current.Status.Address) &&
 		equality.Semantic.DeepEqual(old.Status.DeliveryStatus, current.Status.DeliveryStatus)
