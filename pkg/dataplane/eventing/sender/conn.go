@@ -89,13 +89,11 @@ func (c *conn) Read(p []byte) (int, error) {
 
 // read reads the head of an answer to a request.
 func (c *conn) read(r *http.Request) (*http.Response, error) {
-	if c.reader.Buffered() == 0 {
-		// The reader forgets the error, so http.ReadResponse would read once more.
-		if _, err := c.reader.Peek(1); errors.Is(err, io.EOF) {
-			return nil, io.ErrUnexpectedEOF
-		} else if err != nil {
-			return nil, err
-		}
+	// The reader forgets an error, so http.ReadResponse would read once more.
+	if _, err := c.reader.Peek(1); errors.Is(err, io.EOF) {
+		return nil, io.ErrUnexpectedEOF
+	} else if err != nil {
+		return nil, err
 	}
 	arrived, err := c.reader.Peek(c.reader.Buffered())
 	if err != nil {
