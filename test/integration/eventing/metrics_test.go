@@ -23,11 +23,7 @@ func metric(t testing.TB, s *server, name, kind, namespace, object string) float
 // lookup returns the value of a series of /metrics, and whether it exists.
 func lookup(t testing.TB, s *server, series string) (value float64, found bool) {
 	t.Helper()
-	response := s.Do(t, harness.Request{Method: http.MethodGet, Path: "/metrics", Accept: "text/plain"})
-	if response.Code != http.StatusOK {
-		t.Fatalf("GET /metrics: %d %s", response.Code, response.Body)
-	}
-	match := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindSubmatch(response.Body)
+	match := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(series) + ` (\S+)$`).FindSubmatch(scrape(t, s))
 	if match == nil {
 		return 0, false
 	}
@@ -36,6 +32,16 @@ func lookup(t testing.TB, s *server, series string) (value float64, found bool) 
 		t.Fatalf("%s: %v", series, err)
 	}
 	return value, true
+}
+
+// scrape returns the text of /metrics.
+func scrape(t testing.TB, s *server) []byte {
+	t.Helper()
+	response := s.Do(t, harness.Request{Method: http.MethodGet, Path: "/metrics", Accept: "text/plain"})
+	if response.Code != http.StatusOK {
+		t.Fatalf("GET /metrics: %d %s", response.Code, response.Body)
+	}
+	return response.Body
 }
 
 // TestMetrics checks that the metrics report the outcomes of events, and are removed with their objects.

@@ -106,9 +106,8 @@ func (s *server) reconciled(t *testing.T) (keys float64) {
 	t.Helper()
 	var since time.Time
 	harness.Eventually(t, "no controller has work for a second", func() error {
-		response := s.Do(t, harness.Request{Method: http.MethodGet, Path: "/metrics", Accept: "text/plain"})
 		now := 0.0
-		for _, match := range regexp.MustCompile(`(?m)^workqueue_adds_total\{.*\} (\S+)$`).FindAllSubmatch(response.Body, -1) {
+		for _, match := range regexp.MustCompile(`(?m)^workqueue_adds_total\{.*\} (\S+)$`).FindAllSubmatch(scrape(t, s), -1) {
 			n, err := strconv.ParseFloat(string(match[1]), 64)
 			if err != nil {
 				return err

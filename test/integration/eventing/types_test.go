@@ -2,7 +2,6 @@ package eventing
 
 import (
 	"fmt"
-	"net/http"
 	"regexp"
 	"strings"
 	"testing"
@@ -13,8 +12,7 @@ import (
 // series returns the number of series of metrics about events.
 func series(t testing.TB, s *server) int {
 	t.Helper()
-	response := s.Do(t, harness.Request{Method: http.MethodGet, Path: "/metrics", Accept: "text/plain"})
-	return len(regexp.MustCompile(`(?m)^knative_(eventing|broker|eventlog)_`).FindAll(response.Body, -1))
+	return len(regexp.MustCompile(`(?m)^knative_(eventing|broker|eventlog)_`).FindAll(scrape(t, s), -1))
 }
 
 // TestDistinctTypes checks that a hundred thousand event types do not grow memory or metrics.
