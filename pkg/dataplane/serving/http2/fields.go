@@ -2,10 +2,9 @@ package http2
 
 import (
 	"net/http"
+	"net/textproto"
 	"strconv"
 	"strings"
-
-	"golang.org/x/net/http2/hpack"
 )
 
 // Request is the head of a request to a backend.
@@ -20,17 +19,19 @@ type Request struct {
 	Trailer http.Header
 }
 
-// lower has common names in lower case by their canonical form.
-var lower = func() map[string]string {
-	names := map[string]string{}
+// lower has common names in lower case by their canonical form, canonical the reverse.
+var lower, canonical = func() (lower, canonical map[string]string) {
+	lower, canonical = map[string]string{}, map[string]string{}
 	for _, name := range []string{
-		"Accept", "Accept-Encoding", "Accept-Language", "Authorization", "Cache-Control", "Content-Type", "Cookie", "Forwarded", "Grpc-Accept-Encoding",
-		"Grpc-Encoding", "Grpc-Timeout", "If-Modified-Since", "If-None-Match", "Origin", "Referer", "Te", "Traceparent", "Tracestate", "User-Agent",
-		"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Request-Id",
+		"Accept", "Accept-Encoding", "Accept-Language", "Access-Control-Allow-Origin", "Authorization", "Cache-Control", "Content-Encoding", "Content-Length",
+		"Content-Type", "Cookie", "Date", "Etag", "Expires", "Forwarded", "Grpc-Accept-Encoding", "Grpc-Encoding", "Grpc-Message", "Grpc-Status", "Grpc-Timeout",
+		"If-Modified-Since", "If-None-Match", "Last-Modified", "Location", "Origin", "Referer", "Server", "Set-Cookie", "Te", "Traceparent", "Tracestate",
+		"Trailer", "User-Agent", "Vary", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Request-Id",
 	} {
-		names[name] = strings.ToLower(name)
+		lower[name] = strings.ToLower(name)
+		canonical[lower[name]] = name
 	}
-	return names
+	return lower, canonical
 }()
 
 func lowerName(name string) string {
@@ -38,6 +39,14 @@ func lowerName(name string) string {
 		return known
 	}
 	return strings.ToLower(name)
+}
+
+// CanonicalName returns the canonical form of the name of a field, as http.Header has it.
+func CanonicalName(name string) string {
+	if known, ok := canonical[name]; ok {
+		return known
+	}
+	return textproto.CanonicalMIMEHeaderKey(name)
 }
 
 // encodeHead encodes the head of a request. mu is held.
@@ -69,11 +78,4 @@ func (c *conn) encodeFields(header http.Header) {
 			c.encode(name, value)
 		}
 	}
-}
-
-// encode encodes a field. Secrets are not kept in the table of the connection, which the requests of several clients share (RFC 7541 7.1.3), nor
-// is what differs in each request.
-func (c *conn) encode(name, value string) {
-	passing := name == "authorization" || name == "cookie" || name == "traceparent"
-	c.encoder.WriteField(hpack.HeaderField{Name: name, Value: value, Sensitive: passing}) //nolint:errcheck // a bytes.Buffer never fails
 }

@@ -202,7 +202,7 @@ func TestSlowReader(t *testing.T) {
 	}
 	for _, s := range streams {
 		s.conn.mu.Lock()
-		if s.unread > window || s.body != nil && len(*s.body) > window {
+		if s.unread > firstWindow || s.body != nil && len(*s.body) > firstWindow {
 			t.Errorf("%d unread bytes", s.unread)
 		}
 		s.conn.mu.Unlock()
@@ -416,7 +416,7 @@ func TestMisbehavior(t *testing.T) {
 		}, want: ErrMalformed},
 		"more than the window": {answer: func(c *fakeConn, id uint32) error {
 			err := c.respond(id, false, ":status", "200")
-			for range window/maxFrame + 1 {
+			for range firstWindow/maxFrame + 1 {
 				err = errors.Join(err, c.WriteData(id, false, []byte(large)))
 			}
 			return err
@@ -529,7 +529,7 @@ func TestSendWindow(t *testing.T) {
 				}
 			}
 		}()
-		go func() { sent <- stream.Write(t.Context(), make([]byte, 2*window)) }()
+		go func() { sent <- stream.Write(t.Context(), make([]byte, 2*firstWindow)) }()
 		grant := func(id uint32, bytes, want int) {
 			t.Helper()
 			if bytes > 0 {
@@ -545,11 +545,11 @@ func TestSendWindow(t *testing.T) {
 		grant(0, 0, 0)
 		grant(id, 10, 10)
 		// The window of the connection is 65,535 bytes until it is extended.
-		grant(id, 2*window, window)
-		grant(0, 5, window+5)
+		grant(id, 2*firstWindow, firstWindow)
+		grant(0, 5, firstWindow+5)
 		// Windows that do not help do not make the stream wait more than once.
 		for range 5 {
-			grant(id, 1, window+5)
+			grant(id, 1, firstWindow+5)
 		}
 		if stream.conn.mu.Lock(); len(stream.conn.blocked) != 1 {
 			t.Errorf("%d streams wait, want one", len(stream.conn.blocked))
@@ -569,7 +569,7 @@ func TestEarlyAnswer(t *testing.T) {
 	go b.answer(t, func(c *fakeConn, id uint32) error {
 		return errors.Join(c.respond(id, true, ":status", "413"), c.WriteRSTStream(id, http2.ErrCodeNo))
 	})
-	head, _, _, err := exchange(t.Context(), b.pool, "app", post(), make([]byte, 10*window), nil)
+	head, _, _, err := exchange(t.Context(), b.pool, "app", post(), make([]byte, 10*firstWindow), nil)
 	if err != nil || head.Status != http.StatusRequestEntityTooLarge {
 		t.Errorf("status %d: %v, want 413", head.Status, err)
 	}

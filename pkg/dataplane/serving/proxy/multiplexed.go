@@ -280,7 +280,7 @@ func (f *Request) respondH2C(ctx context.Context, stream *http2.Stream, response
 			flush()
 		}
 		for _, field := range trailer {
-			name := http.TrailerPrefix + textproto.CanonicalMIMEHeaderKey(field.Name)
+			name := http.TrailerPrefix + http2.CanonicalName(field.Name)
 			header[name] = append(header[name], field.Value)
 		}
 	}
@@ -298,7 +298,7 @@ func (f *Request) complete(header http.Header) bool {
 func setFields(header http.Header, fields []hpack.HeaderField) {
 	values := make([]string, len(fields))
 	for i := range fields {
-		name := textproto.CanonicalMIMEHeaderKey(fields[i].Name)
+		name := http2.CanonicalName(fields[i].Name)
 		if ofConnection(name) {
 			continue
 		}
