@@ -21,6 +21,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/certificates"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http2"
 )
 
 const (
@@ -30,8 +31,6 @@ const (
 	// scarceTimeout replaces both timeouts for connections that are accepted while few slots are free.
 	scarceTimeout = 2 * time.Second
 	maxStreams    = 1000
-	// maxReceiveBuffer bounds the unread input of an HTTP/2 client, maxFrame one frame, in bytes.
-	maxReceiveBuffer, maxFrame = 256 << 10, 16 << 10
 	// ownFiles is the number of open files reserved for purposes other than connections to clients and backends.
 	ownFiles = 512
 	// minConnections and maxConnections bound the limit on connections of clients, regardless of the limit on open files.
@@ -73,6 +72,8 @@ func (g *Gateway) serveListener(ctx context.Context, listener net.Listener, s *l
 	err := s.accept(serving, listener)
 	stop()
 	s.stop(context.WithoutCancel(ctx), g.options.StopTimeout)
+	s.regular.http2.Stop()
+	s.scarce.http2.Stop()
 	if ctx.Err() != nil {
 		return nil
 	}
@@ -101,8 +102,9 @@ func (g *Gateway) background(ctx context.Context) (stop func()) {
 // listening is one call of Serve.
 type listening struct {
 	// regular has the default timeouts. scarce has scarceTimeout.
-	regular, scarce http1.Server
-	standard        *http.Server
+	regular, scarce servers
+	// standard serves the standard path of HTTP/1.
+	standard *http.Server
 	// tls is nil for connections without TLS. budget bounds the memory of handshakes.
 	tls        *tls.Config
 	budget     *flow.Budget
@@ -117,6 +119,12 @@ type listening struct {
 	// mu guards conns.
 	mu    sync.Mutex
 	conns map[*clientConn]struct{}
+}
+
+// servers serve the connections of a listener.
+type servers struct {
+	http1 http1.Server
+	http2 *http2.Server
 }
 
 // listenerHandler passes the requests of a listener to the chain.
@@ -170,26 +178,24 @@ func newListening(c *chain, handler listenerHandler) *listening {
 	rejected := func(peer netip.AddrPort, r *serving.Rejection, head *http1.Head) {
 		c.recorder.rejected(inbound{peer: peer, head: head}, r)
 	}
-	server := func(headerTimeout, idleTimeout time.Duration) http1.Server {
-		return http1.Server{
-			Handler: handler, Standard: s.lent.add, Rejected: rejected, Retired: &c.retired, Budget: c.options.Budget,
+	with := func(headerTimeout, idleTimeout time.Duration) servers {
+		multiplexed := http2.NewServer(http2.ServerOptions{
+			Handler: handler, MaxHeaderBytes: maxHeaderBytes, MaxStreams: maxStreams, HeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
+			Budget: c.options.Budget,
+		})
+		return servers{http2: multiplexed, http1: http1.Server{
+			Handler: handler, Standard: s.lent.add, HTTP2: multiplexed.ServeConn, Rejected: rejected, Retired: &c.retired, Budget: c.options.Budget,
 			MaxHeaderBytes: maxHeaderBytes, HeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
-		}
+		}}
 	}
-	s.regular, s.scarce = server(headerTimeout, idleTimeout), server(scarceTimeout, scarceTimeout)
+	s.regular, s.scarce = with(headerTimeout, idleTimeout), with(scarceTimeout, scarceTimeout)
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
-	protocols.SetUnencryptedHTTP2(handler.certificates == nil)
-	protocols.SetHTTP2(handler.certificates != nil)
 	s.standard = &http.Server{
 		Handler: handler, Protocols: protocols, ConnState: http1.ConnState, ConnContext: withServerName,
 		// OPTIONS * is forwarded, as by the fast path.
 		DisableGeneralOptionsHandler: true,
 		MaxHeaderBytes:               maxHeaderBytes, ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
-		HTTP2: &http.HTTP2Config{
-			MaxConcurrentStreams: maxStreams, MaxReceiveBufferPerConnection: maxReceiveBuffer, MaxReceiveBufferPerStream: maxReceiveBuffer,
-			MaxReadFrameSize: maxFrame, SendPingTimeout: idleTimeout, PingTimeout: headerTimeout,
-		},
 		// Errors of clients are not logged.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
@@ -239,24 +245,24 @@ func (s *listening) serve(ctx context.Context, conn net.Conn) {
 		// Keep-alive probes detect vanished clients. If setting them fails, reads and writes fail too.
 		_ = tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 15 * time.Second, Count: 4})
 	}
-	server := &s.regular
+	with := &s.regular
 	if len(s.slots) > cap(s.slots)/4*3 {
-		server = &s.scarce
+		with = &s.scarce
 	}
-	go s.serveConn(ctx, server, c)
+	go s.serveConn(ctx, with, c)
 }
 
 // serveConn serves a connection until it is closed or belongs to the standard path.
-func (s *listening) serveConn(ctx context.Context, server *http1.Server, c *clientConn) {
-	if s.trusts != nil && !s.identifyClient(ctx, c, server.HeaderTimeout) {
+func (s *listening) serveConn(ctx context.Context, with *servers, c *clientConn) {
+	if s.trusts != nil && !s.identifyClient(ctx, c, with.http1.HeaderTimeout) {
 		c.Close()
 		return
 	}
 	if s.tls != nil {
-		s.serveTLS(ctx, server, c)
+		s.serveTLS(ctx, with, c)
 		return
 	}
-	server.ServeConn(ctx, c)
+	with.http1.ServeConn(ctx, c)
 }
 
 // stop closes all connections: idle ones at once, others after their request or the timeout within.

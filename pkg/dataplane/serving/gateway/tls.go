@@ -39,9 +39,9 @@ func tlsConfig(certificates *certificates.Store) *tls.Config {
 }
 
 // serveTLS serves a connection with TLS.
-func (s *listening) serveTLS(ctx context.Context, server *http1.Server, c *clientConn) {
+func (s *listening) serveTLS(ctx context.Context, with *servers, c *clientConn) {
 	conn := http1.NewTLSConn(c, s.tls)
-	if !s.handshake(ctx, server, conn) {
+	if !s.handshake(ctx, with.http1.HeaderTimeout, conn) {
 		c.Close()
 		return
 	}
@@ -51,16 +51,15 @@ func (s *listening) serveTLS(ctx context.Context, server *http1.Server, c *clien
 		c.Close()
 		return
 	case protocolHTTP2:
-		// net/http serves HTTP/2 for a *tls.Conn only.
-		s.lent.add(conn.Conn)
+		with.http2.ServeConn(context.WithValue(ctx, serverNameKey{}, conn.ConnectionState().ServerName), conn)
 		return
 	}
-	server.ServeConn(ctx, conn)
+	with.http1.ServeConn(ctx, conn)
 }
 
 // handshake performs the handshake of a connection, and reports its success.
-func (s *listening) handshake(ctx context.Context, server *http1.Server, conn *http1.TLSConn) bool {
-	ctx, cancel := context.WithTimeout(ctx, server.HeaderTimeout)
+func (s *listening) handshake(ctx context.Context, within time.Duration, conn *http1.TLSConn) bool {
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	h := s.handshakes.begin(ctx, flow.NewArrival(s.budget, handshaking, flow.ClientOf(conn.RemoteAddr())), cancel)
 	if h == nil {

@@ -438,17 +438,17 @@ func TestSlowHandshake(t *testing.T) {
 		t.Cleanup(func() { client.Close() })
 		return http1.NewTLSConn(server, s.tls)
 	}
-	if s.handshake(t.Context(), &http1.Server{HeaderTimeout: time.Millisecond}, silent()) {
+	if s.handshake(t.Context(), time.Millisecond, silent()) {
 		t.Error("a silent client completed its handshake")
 	}
 	for s.budget.Reserve(handshaking, handshakeSize) {
 		continue
 	}
-	if s.handshake(t.Context(), &s.regular, silent()) {
+	if s.handshake(t.Context(), s.regular.http1.HeaderTimeout, silent()) {
 		t.Error("a handshake completed without memory")
 	}
-	if s.regular.HeaderTimeout != 10*time.Second {
-		t.Errorf("a handshake may take %v", s.regular.HeaderTimeout)
+	if s.regular.http1.HeaderTimeout != 10*time.Second {
+		t.Errorf("a handshake may take %v", s.regular.http1.HeaderTimeout)
 	}
 }
 

@@ -73,6 +73,8 @@ type conn struct {
 	tls        *TLSConn
 	serverName string
 	sender     sender
+	// http2 is set if the connection speaks HTTP/2.
+	http2 net.Conn
 
 	// readFunc and tryFunc are the method values of read and tryRead, created once to save allocations. n and err are their results.
 	readFunc, tryFunc func(fd uintptr) bool
@@ -97,6 +99,13 @@ func (c *conn) serve() {
 		if rejection != nil {
 			c.rejected(rejection)
 			break
+		}
+		if c.in.req.preface {
+			if l := c.release(); l != nil {
+				l.phase.Store(kept)
+				c.http2 = l
+			}
+			return
 		}
 		then := lendConn
 		if !c.in.req.standard && c.complete() {

@@ -196,11 +196,15 @@ func TestStandardPath(t *testing.T) {
 				if read == "" {
 					read = tc.request
 				}
-				s := &Server{Handler: router, Standard: func(conn net.Conn) {
+				standard := func(conn net.Conn) {
 					defer conn.Close()
 					expect(t, conn, read)
 					trySend(conn, "standard")
-				}}
+				}
+				s := &Server{Handler: router, Standard: standard}
+				if tc.name == "HTTP/2" {
+					s = &Server{Handler: router, HTTP2: func(_ context.Context, conn net.Conn) { standard(conn) }}
+				}
 				conn := dial(t, serve(t, s))
 				if before != "" {
 					write(t, conn, before)

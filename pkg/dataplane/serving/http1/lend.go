@@ -47,26 +47,30 @@ type lentConn struct {
 	done chan bool
 }
 
-// lend lends the connection to the standard path for the current request, or permanently if it is HTTP/2. It reports
-// whether the connection returned.
-func (c *conn) lend() bool {
+// release returns the connection with its unread input, which begins with the current request. It returns nil if the connection is closed.
+func (c *conn) release() *lentConn {
 	l := &lentConn{
 		Conn: c.conn, raw: c.raw, read: append([]byte(nil), c.in.unread()...),
 		remaining: int64(c.size) + max(c.in.req.length, 0), chunked: c.in.req.chunked, done: make(chan bool, 1),
-	}
-	if c.in.req.preface {
-		l.phase.Store(kept)
-		l.done <- false
 	}
 	c.in.release()
 	c.in = nil
 	c.unreserve()
 	if c.conn.SetDeadline(time.Time{}) != nil {
 		c.conn.Close()
-		return false
+		return nil
 	}
 	if c.tls != nil {
 		c.tls.transport.sender = nil
+	}
+	return l
+}
+
+// lend lends the connection to the standard path for the current request. It reports whether the connection returned.
+func (c *conn) lend() bool {
+	l := c.release()
+	if l == nil {
+		return false
 	}
 	c.server.Standard(l)
 	if !<-l.done {

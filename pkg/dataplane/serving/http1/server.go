@@ -27,10 +27,12 @@ type Server struct {
 	// Handler handles the requests.
 	Handler Handler
 	// Standard passes a connection to an http.Server whose ConnState is this package's, if a request needs the standard
-	// path: HTTP/2, HTTP/1.0, upgrades, bodies that are still arriving, CONNECT, targets in absolute form. The http.Server
+	// path: HTTP/1.0, upgrades, bodies that are still arriving, CONNECT, targets in absolute form. The http.Server
 	// reads one request, with the names of its header fields in lower case. After the response this package continues with
-	// the connection, unless it is HTTP/2 or hijacked: these never return.
+	// the connection, unless it is hijacked: these never return.
 	Standard func(net.Conn)
+	// HTTP2 serves a connection that begins with the preface of HTTP/2 (RFC 9113 3.4), until it is closed.
+	HTTP2 func(ctx context.Context, conn net.Conn)
 	// Rejected, if not nil, is called for malformed requests. head is nil if it was not read, may be incomplete, and is
 	// valid until Rejected returns.
 	Rejected func(peer netip.AddrPort, rejection *serving.Rejection, head *Head)
@@ -77,6 +79,9 @@ func (s *Server) ServeConn(ctx context.Context, nc net.Conn) {
 	defer c.unreserve()
 	defer c.contain()
 	c.serve()
+	if c.http2 != nil {
+		s.HTTP2(ctx, c.http2)
+	}
 }
 
 // contain recovers from a panic and closes its connection, as net/http does. Other connections are unaffected.
