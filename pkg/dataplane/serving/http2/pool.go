@@ -18,7 +18,7 @@ import (
 const (
 	// crowd is the number of requests of each connection to a backend from which another connection is made, unless there are maxSpread: a
 	// connection is served by one thread at a time on both sides.
-	crowd, maxSpread = 8, 8
+	crowd, maxSpread = 32, 8
 	// idleTime is the time for which a connection without requests is kept.
 	idleTime = 4 * time.Second
 	// maxTurns bounds the connections that a request waits for and that others fill up.
