@@ -12,6 +12,7 @@ import (
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/flow"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http1"
+	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/http2"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/linger"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/pool"
 	"github.com/knative-apiserver/knative-apiserver/pkg/dataplane/serving/proxy"
@@ -234,7 +235,7 @@ func (x *exchange) AltSvc() string { return x.in.altSvc }
 func (x *exchange) Rewrite(r *httputil.ProxyRequest) {
 	header := r.Out.Header
 	for name := range header {
-		if !passes(strings.ToLower(name)) {
+		if !passes(http2.LowerName(name)) {
 			delete(header, name)
 		}
 	}
@@ -270,14 +271,14 @@ func (x *exchange) Rewrite(r *httputil.ProxyRequest) {
 		header.Set(serving.UserHeader, string(serving.AppendUser(nil, x.user)))
 	}
 	if x.newTrace {
-		header.Del(tracestateField)
+		delete(header, "Tracestate")
 	}
 	if x.in.alias != nil {
 		r.Out.Host = x.in.alias.Host
 		header.Set(originalHostField, r.In.Host)
 	}
 	x.in.setForwardedFields(header)
-	header.Set(traceparentField, string(x.trace[:]))
+	header["Traceparent"] = []string{string(x.trace[:])}
 }
 
 // Respond implements proxy.Observer.

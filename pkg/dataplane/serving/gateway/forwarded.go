@@ -298,10 +298,10 @@ func (in *inbound) setForwardedFields(header http.Header) {
 			elements = joined(from, forwardedField)
 		}
 	}
-	header.Set(forwardedForField, string(in.appendPeer(chain)))
-	header.Set(forwardedHostField, host)
-	header.Set(forwardedProtoField, schemeName(in.https))
-	header.Set(forwardedField, string(appendForwarded(elements, in.peer.Addr(), in.request.Host, in.tls)))
+	forwarded := string(appendForwarded(elements, in.peer.Addr(), in.request.Host, in.tls))
+	values := []string{string(in.appendPeer(chain)), host, schemeName(in.https), forwarded}
+	header["X-Forwarded-For"], header["X-Forwarded-Host"] = values[0:1:1], values[1:2:2]
+	header["X-Forwarded-Proto"], header["Forwarded"] = values[2:3:3], values[3:4:4]
 }
 
 func (in *inbound) appendPeer(dst []byte) []byte {

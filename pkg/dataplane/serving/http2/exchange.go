@@ -114,20 +114,20 @@ func (s *Stream) Head(ctx context.Context) (Head, error) {
 			s.conn.mu.Unlock()
 			return head, nil
 		}
-		err := s.err
+		err, changed := s.err, watched(&s.readable)
 		s.conn.mu.Unlock()
 		if err != nil {
 			return Head{}, err
 		}
-		if err := s.wait(ctx); err != nil {
+		if err := wait(ctx, changed); err != nil {
 			return Head{}, err
 		}
 	}
 }
 
-func (s *Stream) wait(ctx context.Context) error {
+func wait(ctx context.Context, changed chan struct{}) error {
 	select {
-	case <-s.readable:
+	case <-changed:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -163,6 +163,7 @@ func (s *Stream) Body(ctx context.Context, idle func()) (chunk Chunk, ended bool
 			s.body = nil
 		}
 		ended, err = s.received, s.err
+		changed := watched(&s.readable)
 		s.conn.mu.Unlock()
 		switch {
 		case chunk.buffer != nil || ended:
@@ -176,7 +177,7 @@ func (s *Stream) Body(ctx context.Context, idle func()) (chunk Chunk, ended bool
 		case waits == 1:
 			idle()
 		}
-		if err := s.wait(ctx); err != nil {
+		if err := wait(ctx, changed); err != nil {
 			return chunk, false, err
 		}
 	}
@@ -199,10 +200,8 @@ func (s *Stream) Write(ctx context.Context, p []byte) error {
 		if p = p[n:]; n > 0 {
 			continue
 		}
-		select {
-		case <-s.writable:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := wait(ctx, s.writable); err != nil {
+			return err
 		}
 	}
 	return nil

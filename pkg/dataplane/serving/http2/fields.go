@@ -25,7 +25,7 @@ var lower, canonical = func() (lower, canonical map[string]string) {
 	for _, name := range []string{
 		"Accept", "Accept-Encoding", "Accept-Language", "Access-Control-Allow-Origin", "Authorization", "Cache-Control", "Content-Encoding", "Content-Length",
 		"Content-Type", "Cookie", "Date", "Etag", "Expires", "Forwarded", "Grpc-Accept-Encoding", "Grpc-Encoding", "Grpc-Message", "Grpc-Status", "Grpc-Timeout",
-		"If-Modified-Since", "If-None-Match", "Last-Modified", "Location", "Origin", "Referer", "Server", "Set-Cookie", "Te", "Traceparent", "Tracestate",
+		"If-Modified-Since", "If-None-Match", "K-Kubelet-Probe", "K-Network-Probe", "K-Original-Host", "Knative-Serving-Tag", "Last-Modified", "Location", "Origin", "Referer", "Server", "Set-Cookie", "Te", "Traceparent", "Tracestate",
 		"Trailer", "User-Agent", "Vary", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Request-Id",
 	} {
 		lower[name] = strings.ToLower(name)
@@ -34,7 +34,8 @@ var lower, canonical = func() (lower, canonical map[string]string) {
 	return lower, canonical
 }()
 
-func lowerName(name string) string {
+// LowerName returns a name of a field in lower case.
+func LowerName(name string) string {
 	if known, ok := lower[name]; ok {
 		return known
 	}
@@ -62,7 +63,7 @@ func (c *conn) encodeHead(r *Request) {
 	if len(r.Trailer) > 0 {
 		names := make([]string, 0, len(r.Trailer))
 		for name := range r.Trailer {
-			names = append(names, lowerName(name))
+			names = append(names, LowerName(name))
 		}
 		c.encode("trailer", strings.Join(names, ","))
 	}
@@ -70,7 +71,7 @@ func (c *conn) encodeHead(r *Request) {
 
 func (c *conn) encodeFields(header http.Header) {
 	for name, values := range header {
-		switch name = lowerName(name); name {
+		switch name = LowerName(name); name {
 		case "content-length", "host", "trailer":
 			continue
 		}

@@ -75,7 +75,7 @@ func (s *serverStream) receiveHead(frame *http2.MetaHeadersFrame) error {
 	r.Method, r.Host, r.RequestURI = frame.PseudoValue("method"), frame.PseudoValue("authority"), frame.PseudoValue("path")
 	scheme := frame.PseudoValue("scheme")
 	switch {
-	case frame.Truncated:
+	case frame.Truncated || len(frame.Fields) > maxFields:
 		s.tooLarge = true
 	case frame.HasPriority() && frame.Priority.StreamDep == frame.StreamID:
 		return malformed(frame, "the stream depends on itself")
@@ -239,6 +239,7 @@ func (s *serverStream) finish() {
 		s.finishResponse()
 	}
 	s.cancel()
+	s.releaseHeader()
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,33 +260,35 @@ func (s *serverStream) finish() {
 // Read reads the body of the request, like net/http's.
 func (s *serverStream) Read(p []byte) (int, error) {
 	for {
-		n, err := s.readNow(p)
-		if n > 0 || err != nil || len(p) == 0 {
+		n, changed, err := s.readNow(p)
+		if changed == nil {
 			return n, err
 		}
-		<-s.readable
+		<-changed
 	}
 }
 
-// readNow reads the body without waiting.
-func (s *serverStream) readNow(p []byte) (int, error) {
+// readNow reads the body without waiting. Before the next bytes have arrived, it returns a channel that is signaled when they have.
+func (s *serverStream) readNow(p []byte) (n int, changed chan struct{}, err error) {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	switch {
 	case s.readErr != nil:
-		return 0, s.readErr
+		return 0, nil, s.readErr
 	case s.err != nil:
-		return 0, s.err
+		return 0, nil, s.err
+	case len(p) == 0:
+		return 0, nil, nil
 	case s.left() > 0:
-		return s.read(p), nil
+		return s.read(p), nil, nil
 	case s.received:
 		s.copyTrailer()
-		return 0, io.EOF
+		return 0, nil, io.EOF
 	case s.expects:
 		s.expects = false
 		s.proceed()
 	}
-	return 0, nil
+	return 0, watched(&s.readable), nil
 }
 
 // copyTrailer sets the announced trailers of the request. mu is held.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -36,9 +37,22 @@ type response struct {
 // Header implements http.ResponseWriter.
 func (s *serverStream) Header() http.Header {
 	if s.header == nil {
-		s.header = make(http.Header, 8)
+		s.header = headers.Get().(http.Header)
 	}
 	return s.header
+}
+
+// headers are empty headers of former responses.
+var headers = sync.Pool{New: func() any { return http.Header{} }}
+
+// releaseHeader keeps the header for another response. Handler has returned.
+func (s *serverStream) releaseHeader() {
+	const keptFields = 64
+	if s.header != nil && len(s.header) <= keptFields {
+		clear(s.header)
+		headers.Put(s.header)
+	}
+	s.header = nil
 }
 
 // WriteHeader implements http.ResponseWriter. Interim responses are sent at once.
@@ -106,7 +120,7 @@ func (s *serverStream) encodeHeader(interim bool) {
 
 // encodeField encodes the values of a field, unless it cannot be sent by HTTP/2. mu is held.
 func (s *serverStream) encodeField(name string, values []string) {
-	name = lowerName(name)
+	name = LowerName(name)
 	for _, value := range values {
 		if httpguts.ValidHeaderFieldName(name) && httpguts.ValidHeaderFieldValue(value) && !ofConnection(name, value) {
 			s.conn.encode(name, value)
@@ -214,6 +228,7 @@ func (s *serverStream) end() bool {
 		return true
 	}
 	if c.waiting() > maxFrame {
+		watched(&s.writable)
 		c.flushing = append(c.flushing, &s.stream)
 		c.flush()
 		return false

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,6 +24,8 @@ const (
 	maxUnsent = 64 << 10
 	// clientReadBuffer is the size of the buffer of a client's connection.
 	clientReadBuffer = 4 << 10
+	// maxFields bounds the number of fields of a head.
+	maxFields = 1000
 	// fieldOverhead is the part of the limit of a head that is for the overhead of its fields (RFC 9113 6.5.2), in bytes.
 	fieldOverhead = 10 * 32
 	// goneTime is the time in which a client must answer a ping, and goodbyeTime the time to write the last frames of a connection.
@@ -57,8 +60,8 @@ type ServerOptions struct {
 	// Handler handles requests. As with net/http, the end of a request cancels its context, http.ErrAbortHandler resets it, and headers with
 	// http.TrailerPrefix are trailers; but the type of a body is not guessed.
 	Handler http.Handler
-	// MaxHeaderBytes bounds the names and values of the fields of a head; larger ones are answered with 431. MaxStreams bounds the
-	// concurrent requests of a connection.
+	// MaxHeaderBytes bounds the names and values of the fields of a head, which may have 1,000 fields; larger ones are answered with 431.
+	// MaxStreams bounds the concurrent requests of a connection.
 	MaxHeaderBytes, MaxStreams int
 	// HeaderTimeout bounds the time until the client has begun the connection, IdleTimeout the time without a request.
 	HeaderTimeout, IdleTimeout time.Duration
@@ -72,10 +75,10 @@ type ServerOptions struct {
 // requests of MaxStreams streams, including canceled ones until Handler returns. A response waits while the client does not read.
 type Server struct {
 	ServerOptions
-	// work passes requests to idle goroutines, whose stacks have grown already. idle is their number. stopped is closed by Stop.
+	// work passes requests, or nil to end them, to idle goroutines, whose stacks have grown already. idle is their number.
 	work    chan *serverStream
 	idle    atomic.Int32
-	stopped chan struct{}
+	stopped atomic.Bool
 	// standIn is the server that handlers find in the context. It serves nothing.
 	standIn *http.Server
 }
@@ -83,13 +86,22 @@ type Server struct {
 // NewServer returns a server.
 func NewServer(options ServerOptions) *Server {
 	return &Server{
-		ServerOptions: options, work: make(chan *serverStream), stopped: make(chan struct{}),
+		ServerOptions: options, work: make(chan *serverStream),
 		standIn: &http.Server{Handler: options.Handler, ReadHeaderTimeout: options.HeaderTimeout},
 	}
 }
 
-// Stop releases the idle goroutines. ServeConn may not be called any more.
-func (s *Server) Stop() { close(s.stopped) }
+// Stop ends the idle goroutines, and others when they have handled their requests.
+func (s *Server) Stop() {
+	s.stopped.Store(true)
+	for s.idle.Load() > 0 {
+		select {
+		case s.work <- nil:
+		default:
+			runtime.Gosched()
+		}
+	}
+}
 
 // run handles a request in another goroutine.
 func (s *Server) run(r *serverStream) {
@@ -102,19 +114,13 @@ func (s *Server) run(r *serverStream) {
 
 // worker handles requests.
 func (s *Server) worker(r *serverStream) {
-	for {
+	for r != nil {
 		r.run()
 		r = nil
-		if s.idle.Add(1) > idleWorkers {
-			s.idle.Add(-1)
-			return
+		if s.idle.Add(1) <= idleWorkers && !s.stopped.Load() {
+			r = <-s.work
 		}
-		select {
-		case r = <-s.work:
-			s.idle.Add(-1)
-		case <-s.stopped:
-			return
-		}
+		s.idle.Add(-1)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -291,6 +292,12 @@ func TestMalformedRequests(t *testing.T) {
 	large := strings.Repeat("x", 5<<10)
 	c.ask(t, id, true, "GET", "x-large", large, "x-larger", large)
 	c.expectStatus(t, id, "431")
+	// The names are in the table after the first one, so that each is one byte.
+	o := options(func(http.ResponseWriter, *http.Request) { t.Error("the handler got too many fields") })
+	o.MaxHeaderBytes = 64 << 10
+	many, _ := connect(t, o)
+	many.ask(t, 1, true, "GET", slices.Repeat([]string{"a", "b"}, 1000)...)
+	many.expectStatus(t, 1, "431")
 	c.ask(t, id+2, true, "GET")
 	c.expectStatus(t, id+2, "200")
 }

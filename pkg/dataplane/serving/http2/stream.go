@@ -31,7 +31,7 @@ type stream struct {
 	link  *link
 	id    uint32
 	owner owner
-	// readable and writable have an element when something has changed for the reader, or for the sender.
+	// readable and writable, which a waiting reader or sender creates, have an element when something has changed for it.
 	readable, writable chan struct{}
 
 	// The mu of link guards the fields below.
@@ -53,17 +53,25 @@ type stream struct {
 
 // add adds a stream to the connection. mu is held.
 func (l *link) add(s *stream, id uint32, owner owner) {
-	s.link, s.id, s.owner, s.readable, s.writable = l, id, owner, make(chan struct{}, 1), make(chan struct{}, 1)
+	s.link, s.id, s.owner = l, id, owner
 	s.sendWindow = int64(l.peerWindow)
 	l.streams[id] = s
 }
 
-// signal tells the receiver of a channel that something has changed.
+// signal notifies the receiver of a channel, if it has one, that something has changed.
 func signal(changed chan struct{}) {
 	select {
 	case changed <- struct{}{}:
 	default:
 	}
+}
+
+// watched returns a channel for signal, which it creates at the first call. link.mu is held.
+func watched(changed *chan struct{}) chan struct{} {
+	if *changed == nil {
+		*changed = make(chan struct{}, 1)
+	}
+	return *changed
 }
 
 // fail ends the stream with an error. link.mu is held.
@@ -194,7 +202,8 @@ func (s *stream) discard() {
 	}
 }
 
-// appendData collects as many bytes as the peer takes now, and returns where their frame begins. link.mu is held.
+// appendData collects as many bytes as the peer takes now, and returns where their frame begins. If it takes none, writable is signaled when it
+// does. link.mu is held.
 func (s *stream) appendData(p []byte) (n, start int, err error) {
 	l := s.link
 	n = int(min(int64(len(p)), s.sendWindow, l.window, maxFrame, int64(l.maxPending-l.waiting())))
@@ -210,6 +219,7 @@ func (s *stream) appendData(p []byte) (n, start int, err error) {
 
 // block makes the stream wait until more may be sent. link.mu is held.
 func (s *stream) block() {
+	watched(&s.writable)
 	if !s.blocked {
 		s.blocked = true
 		s.link.blocked = append(s.link.blocked, s)

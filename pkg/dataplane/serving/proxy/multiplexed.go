@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/textproto"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,15 +56,9 @@ func (f *Request) ForwardH2C(address string, limited bool) serving.Result {
 
 // serveH2C sends the request, and its response to the client. It returns an error if there is no response.
 func (f *Request) serveH2C(address string) error {
-	out := f.outgoing()
-	defer func() {
-		clear(out.Header)
-		headers.Put(out.Header)
-	}()
-	head := &http2.Request{
-		Method: out.Method, Authority: out.Host, Path: out.URL.RequestURI(), Header: out.Header,
-		HasBody: f.body != nil, Length: out.ContentLength, Trailer: out.Trailer,
-	}
+	out := outgoings.Get().(*outgoing)
+	defer out.release()
+	head := out.write(f)
 	f.limitSilence(f.observer.Timeouts().Idle)
 	for resends := 0; ; resends++ {
 		err := f.attemptH2C(address, head)
@@ -73,18 +68,39 @@ func (f *Request) serveH2C(address string) error {
 	}
 }
 
-// outgoing returns the request to the backend. Its header is from headers.
-func (f *Request) outgoing() *http.Request {
-	out := *f.in
-	url := *f.in.URL
-	out.URL, out.Header, out.Trailer = &url, headers.Get().(http.Header), f.in.Trailer.Clone()
-	forwardable(out.Header, f.in.Header)
-	f.rewrite(&httputil.ProxyRequest{In: f.in, Out: &out})
-	return &out
+// outgoing is the memory of a request to a backend.
+type outgoing struct {
+	request http.Request
+	url     url.URL
+	header  http.Header
+	proxied httputil.ProxyRequest
+	head    http2.Request
 }
 
-// headers are empty headers of former requests.
-var headers = sync.Pool{New: func() any { return http.Header{} }}
+// outgoings have empty headers.
+var outgoings = sync.Pool{New: func() any { return &outgoing{header: http.Header{}} }}
+
+// release keeps the memory for another request.
+func (o *outgoing) release() {
+	clear(o.header)
+	*o = outgoing{header: o.header}
+	outgoings.Put(o)
+}
+
+// write returns the request to the backend.
+func (o *outgoing) write(f *Request) *http2.Request {
+	o.request, o.url = *f.in, *f.in.URL
+	out := &o.request
+	out.URL, out.Header, out.Trailer = &o.url, o.header, f.in.Trailer.Clone()
+	forwardable(out.Header, f.in.Header)
+	o.proxied = httputil.ProxyRequest{In: f.in, Out: out}
+	f.rewrite(&o.proxied)
+	o.head = http2.Request{
+		Method: out.Method, Authority: out.Host, Path: out.URL.RequestURI(), Header: out.Header,
+		HasBody: f.body != nil, Length: out.ContentLength, Trailer: out.Trailer,
+	}
+	return &o.head
+}
 
 // forwardable adds the fields of a request to another header, except for fields of one connection, and for fields that describe the client to
 // the next hop, which Observer.Rewrite sets. The values are not copied.

@@ -63,16 +63,15 @@ type Request struct {
 	observer   Observer
 	w          http.ResponseWriter
 	in         *http.Request
-	client     context.Context
-	cancel     context.CancelCauseFunc
-	control    *http.ResponseController
+	// client is the context of in, ctx the context of the request, which ends earlier.
+	client, ctx context.Context
+	cancel      context.CancelCauseFunc
+	control     *http.ResponseController
 	// body is the body of the request, nil if it has no body.
 	body *body
 	// retiring is true if connections are closed after their next response.
 	retiring bool
 
-	// start ends the request if its response does not start in time; nil if there is no such limit.
-	start *time.Timer
 	// began is the time of Begin, last the time from then to the latest byte of a body.
 	began time.Time
 	last  atomic.Int64
@@ -95,32 +94,28 @@ type Request struct {
 	mu sync.Mutex
 	// ended is true once control must not be used anymore.
 	ended bool
-	// silence limits the time without a byte; 0 means no limit. quiet is its timer; nil until a limit is set.
-	silence time.Duration
-	quiet   *time.Timer
+	// startLimit limits the time until the response starts, silence the time without a byte; 0 means no limit. timer calls checkLimits at due,
+	// counted from began; it is nil until a limit is set.
+	startLimit, silence, due time.Duration
+	timer                    *time.Timer
 	// tunnel is the upgraded connection to the backend, nil for other requests.
 	tunnel *meteredTunnel
 }
 
 // NewRequest returns a request of a client, which ends with End. If retiring is true, its connection ends with the response.
 func (t *Transports) NewRequest(w http.ResponseWriter, r *http.Request, retiring bool) *Request {
-	f := &Request{transports: t, w: InterimWriter(w, r), in: r, client: r.Context(), retiring: retiring}
-	return f
+	ctx := r.Context()
+	return &Request{transports: t, w: InterimWriter(w, r), in: r, client: ctx, ctx: ctx, retiring: retiring}
 }
 
 // Begin sets the observer, and starts the timeouts, before Wait and Forward.
 func (f *Request) Begin(o Observer) {
 	f.observer, f.began, f.control = o, time.Now(), http.NewResponseController(f.w)
-	ctx, cancel := context.WithCancelCause(f.client)
-	f.cancel = cancel
-	f.in = f.in.WithContext(ctx)
+	f.ctx, f.cancel = context.WithCancelCause(f.client)
 	if f.in.Body != nil && f.in.Body != http.NoBody && f.in.ContentLength != 0 {
 		f.body = &body{Reader: f.in.Body, request: f, received: f.in.Trailer}
-		f.in.Body = f.body
 	}
-	if limit := o.Timeouts().Start; limit > 0 {
-		f.start = time.AfterFunc(limit, f.expire)
-	}
+	f.limit(o.Timeouts().Start, 0)
 	if f.in.ProtoMajor < 3 {
 		// HTTP/3 needs no permission.
 		f.err = f.control.EnableFullDuplex()
@@ -130,7 +125,7 @@ func (f *Request) Begin(o Observer) {
 }
 
 // Context returns a context that is canceled when the client closes its connection, or the start timeout has passed.
-func (f *Request) Context() context.Context { return f.in.Context() }
+func (f *Request) Context() context.Context { return f.ctx }
 
 // Sent reports whether a part of the body may have been sent.
 func (f *Request) Sent() bool { return f.body != nil && f.body.begun.Load() }
@@ -160,7 +155,7 @@ func (f *Request) Failed(failure error) serving.Result {
 	r := serving.Result{RequestBytes: f.sent.Load(), ResponseBytes: f.received.Load(), Err: failure}
 	var unreached *UnreachedError
 	var rejection *serving.Rejection
-	ctx := f.in.Context()
+	ctx := f.ctx
 	switch {
 	case errors.As(failure, &unreached) && ctx.Err() == nil && !f.Sent():
 		r.Outcome = serving.Unreached
@@ -197,7 +192,11 @@ func (f *Request) serve(failure *error) {
 		Rewrite: f.rewrite, Transport: f.send, FlushInterval: -1, BufferPool: &f.transports.buffers, ErrorLog: discard, ModifyResponse: f.respond,
 		ErrorHandler: func(_ http.ResponseWriter, _ *http.Request, err error) { *failure = err },
 	}
-	proxy.ServeHTTP(f.w, f.in)
+	in := f.in.WithContext(f.ctx)
+	if f.body != nil {
+		in.Body = f.body
+	}
+	proxy.ServeHTTP(f.w, in)
 }
 
 // RoundTrip implements http.RoundTripper.
@@ -232,13 +231,10 @@ func (f *Request) End() {
 		return
 	}
 	f.cancel(nil)
-	if f.start != nil {
-		f.start.Stop()
-	}
 	f.mu.Lock()
 	f.ended = true
-	if f.quiet != nil {
-		f.quiet.Stop()
+	if f.timer != nil {
+		f.timer.Stop()
 	}
 	f.mu.Unlock()
 	if f.aborted {
@@ -326,34 +322,64 @@ func (f *Request) endEarly(cause error) {
 
 // started records that the response has started. From now on only the stall timeout applies.
 func (f *Request) started(stall time.Duration) {
-	if f.start != nil {
-		f.start.Stop()
-	}
-	f.limitSilence(stall)
+	f.touch()
+	f.limit(0, stall)
 }
 
-// limitSilence ends the request if no byte arrives for some time; 0 means no limit.
+// limitSilence ends the request if no byte arrives for some time before the response starts; 0 means no limit.
 func (f *Request) limitSilence(limit time.Duration) {
 	f.touch()
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.silence = limit
-	switch {
-	case limit == 0:
-	case f.quiet == nil:
-		f.quiet = time.AfterFunc(limit, f.checkSilence)
-	default:
-		f.quiet.Reset(limit)
-	}
+	f.limit(f.observer.Timeouts().Start, limit)
 }
 
-// checkSilence ends the request if no byte arrived for too long, and otherwise schedules the next check, so that bytes need not reset a timer.
-func (f *Request) checkSilence() {
+// limit sets the limits of the request. Its timer is reset only if it would be late: bytes, and the start of the response, rarely end a limit early.
+func (f *Request) limit(start, silence time.Duration) {
 	f.mu.Lock()
-	left := f.silence - (time.Since(f.began) - time.Duration(f.last.Load()))
-	over := left <= 0 && f.silence > 0 && !f.ended
-	if left > 0 && !f.ended {
-		f.quiet.Reset(left)
+	defer f.mu.Unlock()
+	f.startLimit, f.silence = start, silence
+	left, limited := f.left()
+	if !limited {
+		return
+	}
+	due := time.Since(f.began) + left
+	switch {
+	case f.timer == nil:
+		f.timer = time.AfterFunc(left, f.checkLimits)
+	case due < f.due:
+		f.timer.Reset(left)
+	default:
+		return
+	}
+	f.due = due
+}
+
+// left returns the time that is left of the limits, if there are any. mu is held.
+func (f *Request) left() (left time.Duration, limited bool) {
+	now := time.Since(f.began)
+	if f.startLimit > 0 {
+		left, limited = f.startLimit-now, true
+	}
+	if f.silence > 0 {
+		quiet := f.silence - (now - time.Duration(f.last.Load()))
+		if !limited || quiet < left {
+			left, limited = quiet, true
+		}
+	}
+	return left, limited
+}
+
+// checkLimits ends the request if a limit has passed, and otherwise schedules the next check.
+func (f *Request) checkLimits() {
+	f.mu.Lock()
+	left, limited := f.left()
+	over := limited && left <= 0 && !f.ended
+	switch {
+	case f.ended || over:
+	case limited:
+		f.due = time.Since(f.began) + left
+		f.timer.Reset(left)
+	default:
+		f.timer, f.due = nil, 0
 	}
 	f.mu.Unlock()
 	if over {
