@@ -202,7 +202,7 @@ func TestSlowReader(t *testing.T) {
 	}
 	for _, s := range streams {
 		s.conn.mu.Lock()
-		if s.unread > firstWindow || s.body != nil && len(*s.body) > firstWindow {
+		if s.unread > firstWindow || s.body.size > firstWindow {
 			t.Errorf("%d unread bytes", s.unread)
 		}
 		s.conn.mu.Unlock()
@@ -279,15 +279,20 @@ func newFake(t *testing.T) *fake {
 	return b
 }
 
-// begin reads the preface, and the frames up to a request, after it has sent settings. It returns the stream of the request.
+// begin reads the preface, and the frames up to a request, while it sends settings. It returns the stream of the request.
 func (c *fakeConn) begin(settings ...http2.Setting) (uint32, error) {
+	failed := make(chan error, 1)
+	go func() { failed <- c.WriteSettings(settings...) }()
+	id, err := c.awaitRequest()
+	return id, errors.Join(err, <-failed)
+}
+
+// awaitRequest reads the preface, and the frames up to a request.
+func (c *fakeConn) awaitRequest() (uint32, error) {
 	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
 		return 0, err
 	}
-	failed := make(chan error, 1)
-	go func() { failed <- c.WriteSettings(settings...) }()
-	id, err := c.request()
-	return id, errors.Join(err, <-failed)
+	return c.request()
 }
 
 // request reads up to a request.
@@ -472,7 +477,10 @@ func TestNoSettings(t *testing.T) {
 	b := newFake(t)
 	go func() {
 		c := <-b.conns
-		c.discard()
+		// The request must not find the connection closed already.
+		if _, err := c.awaitRequest(); err != nil {
+			t.Error(err)
+		}
 		c.WritePing(false, [8]byte{}) //nolint:errcheck // the connection is closed
 	}()
 	if _, _, _, err := exchange(t.Context(), b.pool, "app", get(), nil, nil); !errors.Is(err, ErrMalformed) {
