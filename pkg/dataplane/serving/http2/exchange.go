@@ -137,17 +137,17 @@ func wait(ctx context.Context, changed chan struct{}) error {
 // Chunk is a part of a body. It is valid until Done.
 type Chunk struct {
 	Data   []byte
-	buffer *[]byte
+	part   *[]byte
 	stream *Stream
 }
 
 // Done returns the memory of a chunk.
 func (c *Chunk) Done() {
-	if c.buffer == nil {
+	if c.part == nil {
 		return
 	}
 	size := len(c.Data)
-	keep(c.buffer)
+	keepPart(c.part)
 	c.stream.conn.mu.Lock()
 	defer c.stream.conn.mu.Unlock()
 	c.stream.consumed(size)
@@ -158,15 +158,14 @@ func (c *Chunk) Done() {
 func (s *Stream) Body(ctx context.Context, idle func()) (chunk Chunk, ended bool, err error) {
 	for waits := 0; ; waits++ {
 		s.conn.mu.Lock()
-		if s.body != nil {
-			chunk = Chunk{Data: *s.body, buffer: s.body, stream: s}
-			s.body = nil
+		if part := s.body.next(); part != nil {
+			chunk = Chunk{Data: *part, part: part, stream: s}
 		}
-		ended, err = s.received, s.err
+		ended, err = s.received && s.body.size == 0, s.err
 		changed := watched(&s.readable)
 		s.conn.mu.Unlock()
 		switch {
-		case chunk.buffer != nil || ended:
+		case chunk.part != nil || ended:
 			return chunk, ended, nil
 		case err != nil:
 			return chunk, false, err

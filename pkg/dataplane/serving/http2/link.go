@@ -28,6 +28,8 @@ const (
 	maxTable = 4096
 	// maxStreamID is the last ID of a stream that a connection can have, and the largest window (RFC 9113 5.1.1, 6.9.1).
 	maxStreamID = 1<<31 - 1
+	// creditSize is the number of read bytes by which a window is extended at a time, since each extension is a frame.
+	creditSize = 32 << 10
 	// keptBuffer is the capacity up to which buffers are kept for others.
 	keptBuffer = 128 << 10
 )
@@ -376,8 +378,7 @@ func (l *link) receiveData(frame *http2.DataFrame) error {
 
 // extend extends the connection's own window, after bytes of bodies were read, or discarded. mu is held.
 func (l *link) extend(bytes int) {
-	// Each extension is a frame.
-	if l.credit += bytes; l.credit > l.connWindow/2 && l.err == nil {
+	if l.credit += bytes; l.credit >= creditSize && l.err == nil {
 		l.write(l.writer.WriteWindowUpdate(0, uint32(l.credit)))
 		l.unread -= l.credit
 		l.credit = 0

@@ -279,7 +279,7 @@ func (s *serverStream) readNow(p []byte) (n int, changed chan struct{}, err erro
 		return 0, nil, s.err
 	case len(p) == 0:
 		return 0, nil, nil
-	case s.left() > 0:
+	case s.body.size > 0:
 		return s.read(p), nil, nil
 	case s.received:
 		s.copyTrailer()

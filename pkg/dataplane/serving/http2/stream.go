@@ -36,9 +36,8 @@ type stream struct {
 
 	// The mu of link guards the fields below.
 
-	// body are the received bytes that were not read yet, without the first begun ones; nil without any. trailer are the fields after them.
-	body    *[]byte
-	begun   int
+	// body has the received bytes that were not read yet, trailer the fields after them.
+	body    body
 	trailer []hpack.HeaderField
 	// unread are the bytes by which the window is smaller than at first: unread bytes, and read ones that the window was not extended by yet.
 	unread int
@@ -106,26 +105,12 @@ func (s *stream) receiveData(data []byte, length int, ended bool) error {
 	// Padding is never read.
 	s.link.extend(length - len(data))
 	s.unread -= s.grant(length - len(data))
-	s.collect(data)
+	s.body.append(data)
 	if ended {
 		s.endReceived()
 	}
 	signal(s.readable)
 	return nil
-}
-
-// collect appends received bytes to the body.
-func (s *stream) collect(data []byte) {
-	if len(data) == 0 {
-		return
-	}
-	if s.body == nil {
-		s.body = buffers.Get().(*[]byte)
-	}
-	if body := *s.body; s.begun > len(body)/2 {
-		*s.body, s.begun = body[:copy(body, body[s.begun:])], 0
-	}
-	*s.body = append(*s.body, data...)
 }
 
 // grant extends the window of the stream by read bytes, and returns them.
@@ -153,24 +138,9 @@ func (s *stream) endSent() {
 	}
 }
 
-// left returns the number of received bytes that were not read yet. link.mu is held.
-func (s *stream) left() int {
-	if s.body == nil {
-		return 0
-	}
-	return len(*s.body) - s.begun
-}
-
 // read reads received bytes, without waiting. link.mu is held.
 func (s *stream) read(p []byte) int {
-	if s.body == nil {
-		return 0
-	}
-	n := copy(p, (*s.body)[s.begun:])
-	if s.begun += n; s.begun == len(*s.body) {
-		keep(s.body)
-		s.body, s.begun = nil, 0
-	}
+	n := s.body.read(p)
 	s.release(n)
 	s.consumed(n)
 	return n
@@ -186,19 +156,16 @@ func (s *stream) release(bytes int) {
 // consumed extends the windows by read bytes. link.mu is held.
 func (s *stream) consumed(bytes int) {
 	s.link.extend(bytes)
-	// Each extension is a frame.
-	if s.unread > s.link.streamWindow/2 {
-		s.unread -= s.grant(s.unread - s.left())
+	if read := s.unread - s.body.size; read >= creditSize {
+		s.unread -= s.grant(read)
 	}
 }
 
 // discard discards the bytes that were received. link.mu is held.
 func (s *stream) discard() {
-	if s.body != nil {
-		s.release(s.left())
-		s.link.extend(s.left())
-		keep(s.body)
-		s.body, s.begun = nil, 0
+	if n := s.body.discard(); n > 0 {
+		s.release(n)
+		s.link.extend(n)
 	}
 }
 
