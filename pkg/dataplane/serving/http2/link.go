@@ -30,13 +30,17 @@ const (
 	maxStreamID = 1<<31 - 1
 	// creditSize is the number of read bytes by which a window is extended at a time, since each extension is a frame.
 	creditSize = 32 << 10
+	// freePending is the number of bytes that may wait to be written without memory of the budget.
+	freePending = 16 << 10
+	// unblocked is the number of streams that continue at a time when more may be sent.
+	unblocked = 16
 	// keptBuffer is the capacity up to which buffers are kept for others.
 	keptBuffer = 128 << 10
 )
 
 var (
 	errFlood  = errors.New("the peer does not read what it asks for")
-	errMemory = errors.New("the memory budget for unread bytes is exhausted")
+	errMemory = errors.New("the memory budget for bodies is exhausted")
 	errWindow = fmt.Errorf("%w: the peer exceeds the flow control window", ErrMalformed)
 )
 
@@ -75,7 +79,7 @@ type link struct {
 	streamWindow, connWindow int
 	// maxPending bounds the bytes of bodies that wait to be written.
 	maxPending int
-	// memory is what the connection holds of the memory budget for unread bytes; nil without a limit.
+	// memory is what the connection holds of the memory budget for bodies; nil without a limit.
 	memory *flow.Arrival
 	// writeTimeout is the time in which the peer must accept some bytes that are sent; 0 means no limit.
 	writeTimeout time.Duration
@@ -94,11 +98,14 @@ type link struct {
 	// than at first, credit the part of them by which it is extended soon.
 	window         int64
 	unread, credit int
-	// blocked are the streams that wait to send, flushing the streams that wait until frames were written.
+	// blocked has the streams that wait to send a part of a body, and some that do not wait any more. flushing are the streams that wait until
+	// frames were written.
 	blocked, flushing []*stream
 
-	// pending are the frames to write, which writer appends; nil without any. wake, with one element, makes the goroutine write them.
+	// pending are the frames to write, which writer appends; nil without any. held is the memory for them. wake, with one element, makes the
+	// goroutine write them.
 	pending *[]byte
+	held    int
 	// batch is the number of times that pending was written.
 	batch   uint64
 	wake    chan struct{}
@@ -151,6 +158,28 @@ func (l *link) waiting() int {
 	return len(*l.pending)
 }
 
+// room returns the number of bytes of bodies that may be added to pending. mu is held.
+func (l *link) room() int {
+	if l.memory != nil && l.held == 0 {
+		if free := freePending - l.waiting(); free > 0 {
+			return free
+		}
+		if more := l.maxPending - freePending; l.memory.Reserve(int64(more)) {
+			l.held = more
+		} else {
+			return 0
+		}
+	}
+	return l.maxPending - l.waiting()
+}
+
+// unhold releases memory of frames that were written. mu is held.
+func (l *link) unhold(bytes int) {
+	if bytes > 0 {
+		l.memory.Release(int64(bytes))
+	}
+}
+
 // write wakes the goroutine that writes, after a frame was collected. mu is held.
 func (l *link) write(err error) {
 	switch {
@@ -177,29 +206,26 @@ func (l *link) writeLoop() {
 		// Others that run now have frames too.
 		runtime.Gosched()
 		l.mu.Lock()
-		frames, closed := l.pending, l.err != nil
-		l.pending = nil
+		frames, held, closed := l.pending, l.held, l.err != nil
+		l.pending, l.held = nil, 0
 		l.batch++
 		l.mu.Unlock()
 		if frames == nil && !closed {
 			continue
 		}
 		err := l.writeNow(frames, closed)
+		l.mu.Lock()
+		l.unhold(held)
+		if err != nil {
+			l.role.failed(err)
+		}
+		l.unblock()
+		l.flushed()
+		l.mu.Unlock()
 		if closed {
 			l.net.Close()
 			return
 		}
-		l.mu.Lock()
-		if err != nil {
-			l.role.failed(err)
-		} else if l.window > 0 {
-			l.unblock()
-		}
-		for _, s := range l.flushing {
-			signal(s.writable)
-		}
-		l.flushing = nil
-		l.mu.Unlock()
 	}
 }
 
@@ -218,15 +244,39 @@ func (l *link) writeNow(frames *[]byte, closed bool) error {
 	return err
 }
 
-// unblock wakes the streams that wait to send. mu is held.
+// unblock wakes some of the streams that wait to send, in order, if they may send. Each of them sends, which wakes others, or fails, which does too.
+// mu is held.
 func (l *link) unblock() {
-	for i, s := range l.blocked {
-		s.blocked = false
-		signal(s.writable)
-		l.blocked[i] = nil
+	if len(l.blocked) == 0 || l.window <= 0 || l.err != nil {
+		return
 	}
-	l.blocked = l.blocked[:0]
+	kept := l.blocked[:0]
+	continued := 0
+	for _, s := range l.blocked {
+		switch {
+		case !s.blocked:
+		case continued < unblocked && s.sendWindow > 0:
+			s.blocked = false
+			signal(s.writable)
+			continued++
+		default:
+			kept = append(kept, s)
+		}
+	}
+	clear(l.blocked[len(kept):])
+	l.blocked = kept
 }
+
+// flushed wakes the streams that wait until frames were written. mu is held.
+func (l *link) flushed() {
+	for _, s := range l.flushing {
+		signal(s.writable)
+	}
+	l.flushing = nil
+}
+
+// congested reports whether so much waits to be written that a head has to wait too. mu is held.
+func (l *link) congested() bool { return l.err == nil && l.waiting() > l.maxPending }
 
 // appendBlock collects the encoded fields. It returns where their frames begin in pending. mu is held.
 func (l *link) appendBlock(id uint32, end bool) (start int, err error) {
@@ -265,7 +315,8 @@ func (l *link) closeLocked(err error) {
 	l.err = err
 	l.role.closing(err)
 	clear(l.streams)
-	l.blocked, l.flushing = nil, nil
+	l.blocked = nil
+	l.flushed()
 	l.flush()
 }
 

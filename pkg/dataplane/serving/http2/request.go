@@ -107,7 +107,6 @@ func (s *serverStream) receiveHead(frame *http2.MetaHeadersFrame) error {
 	}
 	if r.Host == "" {
 		r.Host = r.Header.Get("Host")
-		delete(r.Header, "Host")
 	}
 	if s.expects = httpguts.HeaderValuesContainsToken(r.Header["Expect"], "100-continue"); s.expects {
 		delete(r.Header, "Expect")

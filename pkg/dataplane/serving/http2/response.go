@@ -55,7 +55,7 @@ func (s *serverStream) releaseHeader() {
 	s.header = nil
 }
 
-// WriteHeader implements http.ResponseWriter. Interim responses are sent at once.
+// WriteHeader implements http.ResponseWriter. Interim responses are sent at once. It waits while the client does not read.
 func (s *serverStream) WriteHeader(status int) {
 	if s.status != 0 {
 		return
@@ -63,16 +63,26 @@ func (s *serverStream) WriteHeader(status int) {
 	if status < 100 || status > 999 || status == http.StatusSwitchingProtocols {
 		panic("invalid status code " + strconv.Itoa(status))
 	}
+	for changed := s.writeHead(status); changed != nil; changed = s.writeHead(status) {
+		<-changed
+	}
+}
+
+// writeHead collects a head, or returns a channel that is signaled when frames were written if too much waits to be.
+func (s *serverStream) writeHead(status int) (changed chan struct{}) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if s.err == nil && c.congested() {
+		return s.awaitFlush()
+	}
 	interim := status < http.StatusOK
 	if !interim {
 		s.status = status
 		s.announceTrailers()
 	}
 	if s.err != nil {
-		return
+		return nil
 	}
 	c.encode(":status", statusText(status))
 	s.encodeHeader(interim)
@@ -84,6 +94,14 @@ func (s *serverStream) WriteHeader(status int) {
 	if strings.EqualFold(s.header.Get("Connection"), "close") {
 		c.drain()
 	}
+	return nil
+}
+
+// awaitFlush returns a channel that is signaled when frames were written, or the stream has failed. mu is held.
+func (s *serverStream) awaitFlush() chan struct{} {
+	s.conn.flushing = append(s.conn.flushing, &s.stream)
+	s.conn.flush()
+	return watched(&s.writable)
 }
 
 // statusText returns a status code in digits.
@@ -164,7 +182,7 @@ func (s *serverStream) append(p []byte) (written int, err error) {
 		s.last, s.lastBatch = start, c.batch
 		written += n
 	}
-	if c.waiting() > corked {
+	if c.waiting() > corked || len(c.blocked) > 0 {
 		c.write(nil)
 	}
 	return written, nil
@@ -209,31 +227,26 @@ func (s *serverStream) proceed() {
 	s.conn.writeBlock(s.id, false)
 }
 
-// finishResponse ends the response. It waits until little of it is left to be written, so that the memory of a response is the memory of a request.
+// finishResponse ends the response.
 func (s *serverStream) finishResponse() {
 	if s.status == 0 {
 		s.WriteHeader(http.StatusOK)
 	}
-	for !s.end() {
-		<-s.writable
+	for changed := s.end(); changed != nil; changed = s.end() {
+		<-changed
 	}
 }
 
-// end ends the response unless much of it is left to be written.
-func (s *serverStream) end() bool {
+// end ends the response, or returns a channel like writeHead.
+func (s *serverStream) end() (changed chan struct{}) {
 	c := s.conn
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if s.err != nil {
-		return true
-	}
-	if c.waiting() > maxFrame {
-		watched(&s.writable)
-		c.flushing = append(c.flushing, &s.stream)
-		c.flush()
-		return false
-	}
 	switch {
+	case s.err != nil:
+		return nil
+	case c.congested():
+		return s.awaitFlush()
 	case s.encodeTrailer():
 		c.writeBlock(s.id, true)
 	case s.lastBatch == c.batch && c.waiting() > 0:
@@ -245,7 +258,7 @@ func (s *serverStream) end() bool {
 		c.write(c.writer.WriteData(s.id, true, nil))
 	}
 	s.endSent()
-	return true
+	return nil
 }
 
 // encodeTrailer encodes the trailers, and reports whether there are any. mu is held.

@@ -32,8 +32,8 @@ const (
 	goneTime, goodbyeTime = 10 * time.Second, time.Second
 	// maxResets is the number of streams that were reset of which late frames are ignored.
 	maxResets = 64
-	// unread is the account of bytes that no request has read yet. It is not a valid name of a namespace.
-	unread = "/http2"
+	// bodies is the account of the budget. It is not a valid name of a namespace.
+	bodies = "/http2"
 	// idleWorkers bounds the goroutines that wait for requests of any connection of a Server.
 	idleWorkers = 64
 )
@@ -65,7 +65,8 @@ type ServerOptions struct {
 	MaxHeaderBytes, MaxStreams int
 	// HeaderTimeout bounds the time until the client has begun the connection, IdleTimeout the time without a request.
 	HeaderTimeout, IdleTimeout time.Duration
-	// Budget, if not nil, bounds the unread bytes of bodies. They belong to no namespace.
+	// Budget, if not nil, bounds the bytes of bodies that Handler has not read yet, and of responses that wait to be written, beyond 16 KiB
+	// of a connection. They belong to no namespace.
 	Budget *flow.Budget
 }
 
@@ -162,7 +163,7 @@ func (s *Server) ServeConn(ctx context.Context, conn net.Conn) {
 		c.remote = addr.String()
 	}
 	if s.Budget != nil {
-		c.memory = flow.NewArrival(s.Budget, unread, flow.ClientOf(conn.RemoteAddr()))
+		c.memory = flow.NewArrival(s.Budget, bodies, flow.ClientOf(conn.RemoteAddr()))
 	}
 	if secure, ok := conn.(interface{ ConnectionState() tls.ConnectionState }); ok {
 		state := secure.ConnectionState()

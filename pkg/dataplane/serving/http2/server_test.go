@@ -414,9 +414,9 @@ func TestUnreadBodies(t *testing.T) {
 	}
 	await := func(held int64) {
 		t.Helper()
-		for end := time.Now().Add(patience); o.Budget.Held(unread) != held; {
+		for end := time.Now().Add(patience); o.Budget.Held(bodies) != held; {
 			if time.Now().After(end) {
-				t.Fatalf("%d bytes are held, want %d", o.Budget.Held(unread), held)
+				t.Fatalf("%d bytes are held, want %d", o.Budget.Held(bodies), held)
 			}
 			<-time.After(time.Millisecond)
 		}
@@ -433,10 +433,10 @@ func TestUnreadBodies(t *testing.T) {
 	for o.Budget.Reserve("other", maxFrame) {
 		continue
 	}
-	for o.Budget.Reserve(unread, maxFrame) {
+	for o.Budget.Reserve(bodies, maxFrame) {
 		continue
 	}
-	held := o.Budget.Held(unread)
+	held := o.Budget.Held(bodies)
 	fill()
 	c.expectReset(t, id, http2.ErrCodeEnhanceYourCalm)
 	proceed <- struct{}{}
@@ -517,6 +517,102 @@ func TestSlowClient(t *testing.T) {
 	if n > 10<<20-1 || n > received+2*maxUnsent {
 		t.Errorf("%d bytes were written before %d were received", n, received)
 	}
+}
+
+// Responses that wait to be written count against the budget. Without memory they continue in smaller parts.
+func TestMemoryOfResponses(t *testing.T) {
+	o := options(func(w http.ResponseWriter, _ *http.Request) {
+		w.Write(make([]byte, 1<<20)) //nolint:errcheck // the client checks the length
+	})
+	o.Budget = flow.NewBudget(1<<20, 0)
+	o.MaxStreams = 100
+	c, _ := connect(t, o)
+	if err := errors.Join(c.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 20}), c.WriteWindowUpdate(0, 1<<30)); err != nil {
+		t.Fatal(err)
+	}
+	const streams = 20
+	for i := range streams {
+		c.ask(t, uint32(2*i+1), true, "GET")
+	}
+	// The connection is not read.
+	for end := time.Now().Add(patience); o.Budget.Held(bodies) < maxUnsent-freePending; {
+		if time.Now().After(end) {
+			t.Fatalf("%d bytes are held", o.Budget.Held(bodies))
+		}
+		<-time.After(time.Millisecond)
+	}
+	for o.Budget.Reserve("other", maxFrame) || o.Budget.Reserve(bodies, maxFrame) {
+		continue
+	}
+	received, ended := 0, 0
+	for ended < streams {
+		frame, err := c.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data, ok := frame.(*http2.DataFrame); ok {
+			if received += len(data.Data()); data.StreamEnded() {
+				ended++
+			}
+		}
+	}
+	if received != streams<<20 {
+		t.Errorf("%d bytes were received", received)
+	}
+}
+
+// Many streams share the windows of a connection, in both directions: none is forgotten.
+func TestManyStreams(t *testing.T) {
+	const streams, size = 300, 100_000
+	small := &http.HTTP2Config{MaxConcurrentStreams: streams, MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 16 << 10}
+	o := options(func(w http.ResponseWriter, _ *http.Request) {
+		for range size / 1000 {
+			w.Write(make([]byte, 1000)) //nolint:errcheck // the client checks the length
+		}
+	})
+	o.MaxStreams = streams
+	address, _ := listen(t, o)
+	downloads := client(t, address)
+	downloads.Transport.(*http.Transport).HTTP2 = small
+	reader := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if n, err := io.Copy(io.Discard, r.Body); n != size || err != nil {
+			t.Errorf("%d bytes were sent: %v", n, err)
+		}
+	}))
+	// net/http resets streams that exceed a smaller window before the client knows it.
+	reader.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams, MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10}
+	reader.Config.Protocols = new(http.Protocols)
+	reader.Config.Protocols.SetUnencryptedHTTP2(true)
+	reader.Start()
+	defer reader.Close()
+	p := NewPool(new(net.Dialer).DialContext)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	var running sync.WaitGroup
+	for range streams {
+		running.Go(func() {
+			r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://app/", nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			response, err := downloads.Do(r)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer response.Body.Close()
+			if n, err := io.Copy(io.Discard, response.Body); n != size || err != nil {
+				t.Errorf("%d bytes were received: %v", n, err)
+			}
+		})
+		running.Go(func() {
+			if _, _, _, err := exchange(ctx, p, reader.Listener.Addr().String(), post(), make([]byte, size), nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	running.Wait()
 }
 
 // A client that asks for answers, and does not read them, loses its connection.

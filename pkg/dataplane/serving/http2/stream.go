@@ -43,7 +43,7 @@ type stream struct {
 	unread int
 	// received is true once the message of the peer has ended, sent once the own one has.
 	received, sent bool
-	// sendWindow is the number of bytes of the body that may be sent, blocked is true if the stream is in link.blocked.
+	// sendWindow is the number of bytes of the body that may be sent, blocked is true if the stream, which is in link.blocked, waits to send.
 	sendWindow int64
 	blocked    bool
 	// err is why the stream ended early.
@@ -79,6 +79,8 @@ func (s *stream) fail(err error) {
 		s.err = err
 		signal(s.readable)
 		signal(s.writable)
+		s.blocked = false
+		s.link.unblock()
 		s.owner.failed()
 	}
 }
@@ -173,11 +175,12 @@ func (s *stream) discard() {
 // does. link.mu is held.
 func (s *stream) appendData(p []byte) (n, start int, err error) {
 	l := s.link
-	n = int(min(int64(len(p)), s.sendWindow, l.window, maxFrame, int64(l.maxPending-l.waiting())))
+	n = int(min(int64(len(p)), s.sendWindow, l.window, maxFrame, int64(l.room())))
 	if n <= 0 {
 		s.block()
 		return 0, 0, nil
 	}
+	s.blocked = false
 	s.sendWindow -= int64(n)
 	l.window -= int64(n)
 	start = l.waiting()
