@@ -79,8 +79,9 @@ func (s *serverStream) receiveHead(frame *http2.MetaHeadersFrame) error {
 		s.tooLarge = true
 	case frame.HasPriority() && frame.Priority.StreamDep == frame.StreamID:
 		return malformed(frame, "the stream depends on itself")
-	case r.Method == "":
-		return malformed(frame, "no method")
+	case !httpguts.ValidHeaderFieldName(r.Method):
+		// A method is a token, as the name of a field is (RFC 9110 9.1).
+		return malformed(frame, "the method is not valid")
 	case frame.PseudoValue("protocol") != "":
 		return malformed(frame, "the protocol was not enabled")
 	case r.Method == http.MethodConnect:

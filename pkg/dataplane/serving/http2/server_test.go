@@ -253,6 +253,7 @@ func TestMalformedRequests(t *testing.T) {
 	id := uint32(1)
 	for name, fields := range map[string][]string{
 		"no method":         {":scheme", "http", ":path", "/"},
+		"method":            {":method", "GET /a HTTP/1.1", ":scheme", "http", ":path", "/"},
 		"no scheme":         {":method", "GET", ":path", "/"},
 		"other scheme":      {":method", "GET", ":scheme", "ftp", ":path", "/"},
 		"no path":           {":method", "GET", ":scheme", "http"},
