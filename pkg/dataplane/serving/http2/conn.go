@@ -74,9 +74,10 @@ func (c *conn) load() (int, bool) {
 	return len(c.streams), c.available()
 }
 
-// available reports whether the connection takes another request. mu is held.
+// available reports whether the connection takes another request: not while the backend takes no bodies, perhaps because it does not read one of
+// them. mu is held.
 func (c *conn) available() bool {
-	return c.err == nil && !c.draining && len(c.streams) < int(c.maxStreams) && c.waiting() < maxPending
+	return c.err == nil && !c.draining && len(c.streams) < int(c.maxStreams) && c.waiting() < maxPending && c.window > 0
 }
 
 // open begins a request.

@@ -210,6 +210,45 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
+// A body that the backend does not read uses up the window of its connection, and does not stop other requests.
+func TestStalledBody(t *testing.T) {
+	proceed := make(chan struct{})
+	p, address := serve(t, 100, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/stalled" {
+			<-proceed
+			return
+		}
+		if n, err := io.Copy(io.Discard, r.Body); n != firstWindow || err != nil {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+	})
+	defer close(proceed)
+	r := post()
+	r.Path = "/stalled"
+	stalled, err := p.Open(t.Context(), address, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stalled.Close(errCanceled)
+	go stalled.Write(t.Context(), make([]byte, 8<<20)) //nolint:errcheck // ends with the test
+	for blocked := false; !blocked; {
+		stalled.conn.mu.Lock()
+		blocked = stalled.conn.window == 0
+		stalled.conn.mu.Unlock()
+		runtime.Gosched()
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for range 10 {
+		if _, _, _, err := exchange(ctx, p, address, post(), make([]byte, firstWindow), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := p.connections(address); n != 2 {
+		t.Errorf("%d connections, want the stalled one and another", n)
+	}
+}
+
 // A connection without requests is closed after a while, and the next request makes another one.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
