@@ -39,6 +39,7 @@ type accessLog struct {
 	mu sync.Mutex
 	// lines wait to be written. spare is the buffer for new lines while lines are written.
 	lines, spare []byte
+	clock        stamp
 }
 
 func newAccessLog(to io.Writer, dropped func()) *accessLog {
@@ -87,7 +88,7 @@ func (l *accessLog) write(e *entry) {
 		default:
 		}
 	}
-	l.lines = e.appendTo(l.lines)
+	l.lines = e.appendTo(l.lines, &l.clock)
 }
 
 // flush writes the lines.
@@ -128,9 +129,32 @@ func (l *accessLog) run(ctx context.Context) {
 	}
 }
 
-func (e *entry) appendTo(dst []byte) []byte {
+// stamp formats times. It keeps the last second, which many lines share.
+type stamp struct {
+	second int64
+	text   []byte
+}
+
+// appendTime appends a time in UTC with microseconds (RFC 3339).
+func (s *stamp) appendTime(dst []byte, t time.Time) []byte {
+	if second := t.Unix(); s.text == nil || second != s.second {
+		s.second, s.text = second, t.UTC().AppendFormat(s.text[:0], "2006-01-02T15:04:05.")
+	}
+	dst = append(dst, s.text...)
+	return append(appendMicros(dst, t.Nanosecond()/1000), 'Z')
+}
+
+// appendMicros appends six digits.
+func appendMicros(dst []byte, micros int) []byte {
+	for place := 100_000; place > 0; place /= 10 {
+		dst = append(dst, byte('0'+micros/place%10))
+	}
+	return dst
+}
+
+func (e *entry) appendTo(dst []byte, clock *stamp) []byte {
 	dst = append(dst, `{"time":"`...)
-	dst = e.time.UTC().AppendFormat(dst, "2006-01-02T15:04:05.000000Z07:00")
+	dst = clock.appendTime(dst, e.time)
 	dst = append(dst, '"')
 	if e.head != nil {
 		dst = appendMember(dst, "protocol", "HTTP/1.1")
@@ -144,7 +168,9 @@ func (e *entry) appendTo(dst []byte) []byte {
 	dst = appendMember(dst, "revision", e.revision)
 	dst = appendMember(dst, "instance", e.instance)
 	dst = append(dst, `,"duration":`...)
-	dst = strconv.AppendFloat(dst, e.duration.Seconds(), 'f', 6, 64)
+	micros := max(e.duration.Round(time.Microsecond).Microseconds(), 0)
+	dst = strconv.AppendInt(dst, micros/1e6, 10)
+	dst = appendMicros(append(dst, '.'), int(micros%1e6))
 	dst = appendNumber(dst, "bytesIn", e.requestBytes)
 	dst = appendNumber(dst, "bytesOut", e.responseBytes)
 	if e.trace != nil {
@@ -186,11 +212,20 @@ func appendMember[T string | []byte](dst []byte, name string, value T) []byte {
 	return appendString(dst, value)
 }
 
+// isPlain reports whether a byte needs no escape in a JSON string.
+func isPlain(c byte) bool { return c >= ' ' && c < 0x7f && c != '"' && c != '\\' }
+
 // appendString appends a JSON string. Invalid UTF-8 becomes U+FFFD.
 func appendString[T string | []byte](dst []byte, value T) []byte {
 	const digits = "0123456789abcdef"
 	dst = append(dst, '"')
-	for i := 0; i < min(len(value), maxLogged); {
+	end := min(len(value), maxLogged)
+	plain := 0
+	for plain < end && isPlain(value[plain]) {
+		plain++
+	}
+	dst = append(dst, value[:plain]...)
+	for i := plain; i < end; {
 		c := value[i]
 		switch {
 		case c == '"' || c == '\\':
