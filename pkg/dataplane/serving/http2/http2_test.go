@@ -23,10 +23,16 @@ import (
 // serve returns a Pool and the address of an application.
 func serve(t *testing.T, maxStreams int, app http.HandlerFunc) (*Pool, string) {
 	t.Helper()
+	return serveWith(t, &http.HTTP2Config{MaxConcurrentStreams: maxStreams}, app)
+}
+
+// serveWith is like serve for an application with a configuration of HTTP/2.
+func serveWith(t *testing.T, config *http.HTTP2Config, app http.HandlerFunc) (*Pool, string) {
+	t.Helper()
 	server := httptest.NewUnstartedServer(app)
 	server.Config.Protocols = new(http.Protocols)
 	server.Config.Protocols.SetUnencryptedHTTP2(true)
-	server.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxStreams}
+	server.Config.HTTP2 = config
 	server.Start()
 	t.Cleanup(server.Close)
 	return NewPool(new(net.Dialer).DialContext), server.Listener.Addr().String()

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -183,12 +182,8 @@ func TestServerAsNetHTTP(t *testing.T) {
 		w.Header().Set(http.TrailerPrefix+"X-Late", "late")
 	}
 	address, _ := listen(t, options(handler))
-	reference := httptest.NewUnstartedServer(http.HandlerFunc(handler))
-	reference.Config.Protocols = new(http.Protocols)
-	reference.Config.Protocols.SetUnencryptedHTTP2(true)
-	reference.Start()
-	defer reference.Close()
-	clients := []*http.Client{client(t, address), client(t, reference.Listener.Addr().String())}
+	_, reference := serve(t, 10, handler)
+	clients := []*http.Client{client(t, address), client(t, reference)}
 	large := strings.Repeat("0123456789", 300_000)
 	for _, tc := range []struct{ method, path, body string }{
 		{"GET", "/empty", ""}, {"GET", "/a?b=c%20d", ""}, {"HEAD", "/a", ""}, {"GET", "/status", ""}, {"GET", "/hints", ""}, {"OPTIONS", "/", ""},
@@ -575,18 +570,13 @@ func TestManyStreams(t *testing.T) {
 	address, _ := listen(t, o)
 	downloads := client(t, address)
 	downloads.Transport.(*http.Transport).HTTP2 = small
-	reader := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	// net/http resets streams that exceed a smaller window before the client knows it.
+	windows := &http.HTTP2Config{MaxConcurrentStreams: streams, MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10}
+	p, reader := serveWith(t, windows, func(_ http.ResponseWriter, r *http.Request) {
 		if n, err := io.Copy(io.Discard, r.Body); n != size || err != nil {
 			t.Errorf("%d bytes were sent: %v", n, err)
 		}
-	}))
-	// net/http resets streams that exceed a smaller window before the client knows it.
-	reader.Config.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: streams, MaxReceiveBufferPerConnection: 64 << 10, MaxReceiveBufferPerStream: 64 << 10}
-	reader.Config.Protocols = new(http.Protocols)
-	reader.Config.Protocols.SetUnencryptedHTTP2(true)
-	reader.Start()
-	defer reader.Close()
-	p := NewPool(new(net.Dialer).DialContext)
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var running sync.WaitGroup
@@ -608,7 +598,7 @@ func TestManyStreams(t *testing.T) {
 			}
 		})
 		running.Go(func() {
-			if _, _, _, err := exchange(ctx, p, reader.Listener.Addr().String(), post(), make([]byte, size), nil); err != nil {
+			if _, _, _, err := exchange(ctx, p, reader, post(), make([]byte, size), nil); err != nil {
 				t.Error(err)
 			}
 		})
