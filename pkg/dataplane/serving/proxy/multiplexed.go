@@ -59,7 +59,7 @@ func (f *Request) serveH2C(address string) error {
 	out := outgoings.Get().(*outgoing)
 	defer out.release()
 	head := out.write(f)
-	f.limitSilence(f.observer.Timeouts().Idle)
+	f.limitSilence()
 	for resends := 0; ; resends++ {
 		err := f.attemptH2C(address, head)
 		if !errors.Is(err, http2.ErrUnprocessed) || resends == maxResends || f.Sent() || f.Context().Err() != nil {

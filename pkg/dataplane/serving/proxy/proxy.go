@@ -326,10 +326,11 @@ func (f *Request) started(stall time.Duration) {
 	f.limit(0, stall)
 }
 
-// limitSilence ends the request if no byte arrives for some time before the response starts; 0 means no limit.
-func (f *Request) limitSilence(limit time.Duration) {
+// limitSilence ends the request if no byte arrives for the idle timeout before the response starts.
+func (f *Request) limitSilence() {
 	f.touch()
-	f.limit(f.observer.Timeouts().Start, limit)
+	t := f.observer.Timeouts()
+	f.limit(t.Start, t.Idle)
 }
 
 // limit sets the limits of the request. Its timer is reset only if it would be late: bytes, and the start of the response, rarely end a limit early.

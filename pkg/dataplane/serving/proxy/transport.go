@@ -196,7 +196,7 @@ func (f *Request) sendOnce(r *http.Request, address string) (res *http.Response,
 	out.URL = &url
 	once(out)
 	defer f.limitStart()()
-	f.limitSilence(f.observer.Timeouts().Idle)
+	f.limitSilence()
 	f.finished.Store(false)
 	res, err = f.transports.http1.RoundTrip(out)
 	unsent = conn != nil && conn.written.Load() == written
