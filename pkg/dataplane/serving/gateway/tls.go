@@ -51,7 +51,7 @@ func (s *listening) serveTLS(ctx context.Context, with *servers, c *clientConn) 
 		c.Close()
 		return
 	case protocolHTTP2:
-		with.http2.ServeConn(context.WithValue(ctx, serverNameKey{}, conn.ConnectionState().ServerName), conn)
+		with.http2.ServeConn(withServerName(ctx, conn), conn)
 		return
 	}
 	with.http1.ServeConn(ctx, conn)
