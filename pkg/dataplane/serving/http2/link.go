@@ -173,9 +173,9 @@ func (l *link) room() int {
 	return l.maxPending - l.waiting()
 }
 
-// unhold releases memory of frames that were written. mu is held.
-func (l *link) unhold(bytes int) {
-	if bytes > 0 {
+// release releases memory of bodies that were read, discarded or written. mu is held.
+func (l *link) release(bytes int) {
+	if l.memory != nil && bytes > 0 {
 		l.memory.Release(int64(bytes))
 	}
 }
@@ -215,7 +215,7 @@ func (l *link) writeLoop() {
 		}
 		err := l.writeNow(frames, closed)
 		l.mu.Lock()
-		l.unhold(held)
+		l.release(held)
 		if err != nil {
 			l.role.failed(err)
 		}

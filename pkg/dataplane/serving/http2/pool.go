@@ -1,8 +1,8 @@
-// Package http2 sends requests to backends that speak HTTP/2 without TLS (serving 8-2). Many requests share a connection: their frames are
-// collected while it is written to. Frames are parsed and made by golang.org/x/net/http2.
+// Package http2 serves clients that speak HTTP/2, and sends requests to backends that speak it without TLS (serving 8-2). Many requests share a
+// connection: their frames are collected while it is written to. Frames are parsed and made by golang.org/x/net/http2.
 //
-// The memory of a request is bounded whatever its backend does: a response that is not read is at most window bytes, and frames that are not
-// sent yet at most maxPending bytes for a connection.
+// The memory of a request is bounded whatever the other side does: Server has the bounds for clients; a response of a backend that is not read is
+// at most firstWindow bytes, and bodies that are not sent to it yet at most maxPending bytes for a connection.
 package http2
 
 import (

@@ -143,16 +143,9 @@ func (s *stream) endSent() {
 // read reads received bytes, without waiting. link.mu is held.
 func (s *stream) read(p []byte) int {
 	n := s.body.read(p)
-	s.release(n)
+	s.link.release(n)
 	s.consumed(n)
 	return n
-}
-
-// release releases the memory of received bytes. link.mu is held.
-func (s *stream) release(bytes int) {
-	if s.link.memory != nil {
-		s.link.memory.Release(int64(bytes))
-	}
 }
 
 // consumed extends the windows by read bytes. link.mu is held.
@@ -166,7 +159,7 @@ func (s *stream) consumed(bytes int) {
 // discard discards the bytes that were received. link.mu is held.
 func (s *stream) discard() {
 	if n := s.body.discard(); n > 0 {
-		s.release(n)
+		s.link.release(n)
 		s.link.extend(n)
 	}
 }
