@@ -43,6 +43,8 @@ type conn struct {
 	draining bool
 	// maxStreams is the limit of the backend.
 	maxStreams uint32
+	// blockedSince is the time at which load first saw that the backend took no bodies; zero if it took some the last time.
+	blockedSince time.Time
 	// idleSince is the time since which there are no requests. idle closes the connection.
 	idleSince time.Time
 	idle      *time.Timer
@@ -67,17 +69,27 @@ func (c *conn) start() {
 	go c.readLoop()
 }
 
-// load returns the number of requests, and whether the connection takes another one.
-func (c *conn) load() (int, bool) {
+// load returns the number of requests, for how long the backend has taken no bodies as far as load has seen it, or 0, and whether the connection takes
+// another request.
+func (c *conn) load() (requests int, blocked time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.streams), c.available()
+	switch {
+	case c.window > 0 && c.waiting() < maxPending:
+		c.blockedSince = time.Time{}
+	case c.blockedSince.IsZero():
+		c.blockedSince = time.Now()
+		fallthrough
+	default:
+		blocked = max(time.Since(c.blockedSince), 1)
+	}
+	return len(c.streams), blocked, c.available()
 }
 
-// available reports whether the connection takes another request: not while the backend takes no bodies, perhaps because it does not read one of
-// them. mu is held.
+// available reports whether the connection takes another request. Much less than maxControl may wait to be written, because the head is added. mu is
+// held.
 func (c *conn) available() bool {
-	return c.err == nil && !c.draining && len(c.streams) < int(c.maxStreams) && c.waiting() < maxPending && c.window > 0
+	return c.err == nil && !c.draining && len(c.streams) < int(c.maxStreams) && c.waiting() < maxControl/2
 }
 
 // open begins a request.

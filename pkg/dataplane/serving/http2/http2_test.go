@@ -255,6 +255,47 @@ func TestStalledBody(t *testing.T) {
 	}
 }
 
+// Connections whose backend takes no bodies are not multiplied without bound, unless it does not for long.
+func TestBusyConnections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newFake(t)
+		go func() {
+			for c := range b.conns {
+				go func() {
+					if _, err := c.begin(); err == nil {
+						c.discard()
+					}
+				}()
+			}
+		}()
+		defer close(b.conns)
+		upload := func(want int) {
+			t.Helper()
+			s, err := b.pool.Open(t.Context(), "app", post())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { s.Close(errCanceled) })
+			go s.Write(t.Context(), make([]byte, firstWindow)) //nolint:errcheck // ends with the test
+			synctest.Wait()
+			if n := b.pool.connections("app"); n != want {
+				t.Fatalf("%d connections, want %d", n, want)
+			}
+		}
+		for i := range maxSpread {
+			upload(i + 1)
+		}
+		for range 10 {
+			upload(maxSpread)
+		}
+		time.Sleep(stallTime + time.Millisecond) //nolint:forbidigo // virtual time
+		for i := range maxSpread {
+			upload(maxSpread + i + 1)
+		}
+		upload(2 * maxSpread)
+	})
+}
+
 // A connection without requests is closed after a while, and the next request makes another one.
 func TestIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -6,6 +6,7 @@
 package http2
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,9 @@ const (
 	// crowd is the number of requests of each connection to a backend from which another connection is made, unless there are maxSpread: a
 	// connection is served by one thread at a time on both sides.
 	crowd, maxSpread = 32, 8
+	// stallTime is the time after which a connection whose backend takes no bodies is believed to be stalled, perhaps because the backend does not
+	// read one of them. Such connections do not count towards maxSpread.
+	stallTime = time.Second
 	// idleTime is the time for which a connection without requests is kept.
 	idleTime = 4 * time.Second
 	// maxTurns bounds the connections that a request waits for and that others fill up.
@@ -86,7 +90,8 @@ func (p *Pool) Open(ctx context.Context, address string, r *Request) (*Stream, e
 	return nil, errUnavailable
 }
 
-// choose returns the connection to an address with the fewest requests, or one that is being made.
+// choose returns the connection to an address with the fewest requests, or one that is being made. It prefers connections whose backend takes bodies,
+// and instead of using one that does not makes another one, unless there are maxSpread without the stalled ones.
 func (p *Pool) choose(ctx context.Context, address string) (*conn, *dialing) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,13 +101,21 @@ func (p *Pool) choose(ctx context.Context, address string) (*conn, *dialing) {
 		p.backends[address] = b
 	}
 	var best *conn
-	least := 0
+	least, shortest, spread := 0, time.Duration(0), 0
 	for _, c := range b.conns {
-		if n, ok := c.load(); ok && (best == nil || n < least) {
-			best, least = c, n
+		n, blocked, ok := c.load()
+		if blocked > stallTime {
+			continue
+		}
+		spread++
+		if ok && (best == nil || cmp.Or(cmp.Compare(blocked, shortest), cmp.Compare(n, least)) < 0) {
+			best, least, shortest = c, n, blocked
 		}
 	}
-	if b.dialing == nil && (best == nil || least >= crowd && len(b.conns) < maxSpread) {
+	if spread < maxSpread && shortest > 0 {
+		best = nil
+	}
+	if b.dialing == nil && (best == nil || least >= crowd && spread < maxSpread) {
 		b.dialing = &dialing{done: make(chan struct{})}
 		go p.connect(context.WithoutCancel(ctx), b, b.dialing)
 	}
