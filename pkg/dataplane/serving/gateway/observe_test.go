@@ -10,11 +10,14 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 	"k8s.io/component-base/metrics"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -233,6 +236,66 @@ func TestMetrics(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestRefusedOfHTTP2 covers the metrics and the access log of requests that the HTTP/2 server does not serve.
+func TestRefusedOfHTTP2(t *testing.T) {
+	registry, log := metrics.NewKubeRegistry(), &syncBuffer{}
+	b := serve(t, Options{Register: registry.MustRegister, AccessLog: log}, revision(0), nil)
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", b.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	framer := http2.NewFramer(conn, conn)
+	if _, err := io.WriteString(conn, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	if err := framer.WriteSettings(); err != nil {
+		t.Fatal(err)
+	}
+	var block bytes.Buffer
+	encoder := hpack.NewEncoder(&block)
+	for i, path := range []string{"malformed", "/large"} {
+		block.Reset()
+		fields := []hpack.HeaderField{{Name: ":method", Value: "GET"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "app"}, {Name: ":path", Value: path}}
+		if i == 1 {
+			fields = append(fields, slices.Repeat([]hpack.HeaderField{{Name: "a", Value: "b"}}, 1001)...)
+		}
+		for _, f := range fields {
+			if err := encoder.WriteField(f); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := framer.WriteHeaders(http2.HeadersFrameParam{
+			StreamID: uint32(2*i + 1), BlockFragment: block.Bytes(), EndStream: true, EndHeaders: true,
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for answered := false; !answered; {
+		frame, err := framer.ReadFrame()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, isData := frame.(*http2.DataFrame)
+		answered = isData && frame.Header().StreamID == 3
+	}
+	if err := b.stop(); err != nil {
+		t.Fatal(err)
+	}
+	got := gather(t, registry)
+	for status, path := range map[int]string{http.StatusBadRequest: "malformed", http.StatusRequestHeaderFieldsTooLarge: "/large"} {
+		if n := got[fmt.Sprint("refused_requests_total ", status)]; n != 1 {
+			t.Errorf("%v requests are counted for %d, want 1", n, status)
+		}
+		if line := fmt.Sprintf(`"protocol":"HTTP/2.0","method":"GET","host":"app","path":%q,"status":%d,`, path, status); !strings.Contains(log.String(), line) {
+			t.Errorf("no line with %s in %s", line, log.String())
+		}
 	}
 }
 

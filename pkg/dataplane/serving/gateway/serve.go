@@ -152,9 +152,7 @@ func (e listenerHandler) ServeHTTP1(x *http1.Exchange) bool {
 
 // ServeHTTP implements http.Handler.
 func (e listenerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	// An invalid address is the zero value, which means an unknown peer.
-	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
-	in := inbound{peer: netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port()), public: e.public, request: r, tls: e.certificates != nil}
+	in := inbound{peer: peerOf(r), public: e.public, request: r, tls: e.certificates != nil}
 	if in.tls {
 		name := serverName(r.Context())
 		in.misdirected = misdirected(e.certificates, name, r.Host)
@@ -163,6 +161,12 @@ func (e listenerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	e.chain.serveHTTP(w, in) //nolint:contextcheck // Forwarder.Wait returns the context
+}
+
+// peerOf returns the address of the client of a request from net/http; the zero value means an unknown one.
+func peerOf(r *http.Request) netip.AddrPort {
+	peer, _ := netip.ParseAddrPort(r.RemoteAddr)
+	return netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port())
 }
 
 func newListening(c *chain, handler listenerHandler) *listening {
@@ -178,10 +182,13 @@ func newListening(c *chain, handler listenerHandler) *listening {
 	rejected := func(peer netip.AddrPort, r *serving.Rejection, head *http1.Head) {
 		c.recorder.rejected(inbound{peer: peer, head: head}, r)
 	}
+	refused := func(r *http.Request, status int) {
+		c.recorder.rejected(inbound{peer: peerOf(r), request: r}, &serving.Rejection{Status: status})
+	}
 	with := func(headerTimeout, idleTimeout time.Duration) servers {
 		multiplexed := http2.NewServer(http2.ServerOptions{
 			Handler: handler, MaxHeaderBytes: maxHeaderBytes, MaxStreams: maxStreams, HeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
-			Budget: c.options.Budget,
+			Budget: c.options.Budget, Rejected: refused,
 		})
 		return servers{http2: multiplexed, http1: http1.Server{
 			Handler: handler, Standard: s.lent.add, HTTP2: multiplexed.ServeConn, Rejected: rejected, Retired: &c.retired, Budget: c.options.Budget,

@@ -50,12 +50,20 @@ type serverStream struct {
 // blank is an empty request.
 var blank http.Request
 
+// newRequest returns a request without a head.
+func (c *serverConn) newRequest(ctx context.Context) *http.Request {
+	r := blank.WithContext(ctx)
+	r.Proto, r.ProtoMajor, r.RemoteAddr, r.TLS, r.Body = "HTTP/2.0", 2, c.remote, c.tls, http.NoBody
+	return r
+}
+
 // newStream returns the stream of a new request. mu is held.
 func (c *serverConn) newStream(frame *http2.MetaHeadersFrame) (*serverStream, error) {
 	ctx, cancel := context.WithCancel(c.base)
-	s := &serverStream{conn: c, request: blank.WithContext(ctx), cancel: cancel, length: -1}
+	s := &serverStream{conn: c, request: c.newRequest(ctx), cancel: cancel, length: -1}
 	if err := s.receiveHead(frame); err != nil {
 		cancel()
+		c.rejected(s.request, http.StatusBadRequest)
 		return nil, err
 	}
 	c.add(&s.stream, frame.StreamID, s)
@@ -71,7 +79,6 @@ func malformed(frame *http2.MetaHeadersFrame, reason string) error {
 // receiveHead sets the request to the one of a frame. The frame may be reused after that.
 func (s *serverStream) receiveHead(frame *http2.MetaHeadersFrame) error {
 	r := s.request
-	r.Proto, r.ProtoMajor, r.RemoteAddr, r.TLS, r.Body = "HTTP/2.0", 2, s.conn.remote, s.conn.tls, http.NoBody
 	r.Method, r.Host, r.RequestURI = frame.PseudoValue("method"), frame.PseudoValue("authority"), frame.PseudoValue("path")
 	scheme := frame.PseudoValue("scheme")
 	switch {
@@ -223,6 +230,7 @@ func (s *serverStream) failed() { s.cancel() }
 func (s *serverStream) run() {
 	defer s.finish()
 	if s.tooLarge {
+		s.conn.rejected(s.request, http.StatusRequestHeaderFieldsTooLarge)
 		http.Error(s, "the header is too large", http.StatusRequestHeaderFieldsTooLarge)
 		return
 	}

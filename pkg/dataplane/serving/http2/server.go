@@ -60,6 +60,9 @@ type ServerOptions struct {
 	// Handler handles requests. As with net/http, the end of a request cancels its context, http.ErrAbortHandler resets it, and headers with
 	// http.TrailerPrefix are trailers; but the type of a body is not guessed.
 	Handler http.Handler
+	// Rejected, if not nil, is called for requests that Handler does not get: with 431 if the head is too large, and with 400 if it is malformed,
+	// so that the stream is reset. r has the parts of the request that could be read, at least RemoteAddr, and is valid until Rejected returns.
+	Rejected func(r *http.Request, status int)
 	// MaxHeaderBytes bounds the names and values of the fields of a head, which may have 1,000 fields; larger ones are answered with 431.
 	// MaxStreams bounds the concurrent requests of a connection.
 	MaxHeaderBytes, MaxStreams int
@@ -289,8 +292,16 @@ func (c *serverConn) vacant() {
 func (c *serverConn) broken(err http2.StreamError) {
 	if id := err.StreamID; id > c.lastID && id%2 == 1 {
 		c.lastID = id
+		c.rejected(c.newRequest(c.base), http.StatusBadRequest)
 	}
 	c.reset(err.StreamID, err.Code, err)
+}
+
+// rejected reports a request that Handler does not get.
+func (c *serverConn) rejected(r *http.Request, status int) {
+	if c.server.Rejected != nil {
+		c.server.Rejected(r, status)
+	}
 }
 
 // reset ends a stream with an error. mu is held.

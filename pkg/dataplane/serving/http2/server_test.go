@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -236,15 +237,33 @@ func TestExpectContinue(t *testing.T) {
 	}
 }
 
-// TestMalformedRequests covers requests that violate RFC 9113 8: each is reset, and the next one is served.
+// TestMalformedRequests covers requests that violate RFC 9113 8: each is reset and reported, and the next one is served.
 func TestMalformedRequests(t *testing.T) {
-	read := make(chan error, 1)
-	c, _ := connect(t, options(func(_ http.ResponseWriter, r *http.Request) {
+	read, rejected := make(chan error, 1), make(chan int, 1)
+	o := options(func(_ http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			_, err := io.ReadAll(r.Body)
 			read <- err
 		}
-	}))
+	})
+	o.Rejected = func(r *http.Request, status int) {
+		if _, err := netip.ParseAddrPort(r.RemoteAddr); err != nil {
+			t.Error(err)
+		}
+		rejected <- status
+	}
+	expectRejected := func(want int) {
+		t.Helper()
+		select {
+		case status := <-rejected:
+			if status != want {
+				t.Errorf("rejected with %d, want %d", status, want)
+			}
+		case <-time.After(patience):
+			t.Fatal("the request is not reported")
+		}
+	}
+	c, _ := connect(t, o)
 	id := uint32(1)
 	for name, fields := range map[string][]string{
 		"no method":         {":scheme", "http", ":path", "/"},
@@ -272,6 +291,7 @@ func TestMalformedRequests(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.expectReset(t, id, http2.ErrCodeProtocol)
+		expectRejected(http.StatusBadRequest)
 		id += 2
 	}
 	for _, size := range []int{1, 3} {
@@ -288,14 +308,19 @@ func TestMalformedRequests(t *testing.T) {
 	large := strings.Repeat("x", 5<<10)
 	c.ask(t, id, true, "GET", "x-large", large, "x-larger", large)
 	c.expectStatus(t, id, "431")
+	expectRejected(http.StatusRequestHeaderFieldsTooLarge)
 	// The names are in the table after the first one, so that each is one byte.
-	o := options(func(http.ResponseWriter, *http.Request) { t.Error("the handler got too many fields") })
+	o.Handler = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("the handler got too many fields") })
 	o.MaxHeaderBytes = 64 << 10
 	many, _ := connect(t, o)
 	many.ask(t, 1, true, "GET", slices.Repeat([]string{"a", "b"}, 1000)...)
 	many.expectStatus(t, 1, "431")
+	expectRejected(http.StatusRequestHeaderFieldsTooLarge)
 	c.ask(t, id+2, true, "GET")
 	c.expectStatus(t, id+2, "200")
+	if len(rejected) > 0 {
+		t.Error("a request that was served is reported")
+	}
 }
 
 // A request that its client resets is canceled. Its body, which may have ended, does not look complete.
