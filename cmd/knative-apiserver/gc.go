@@ -28,6 +28,12 @@ const (
 	// the processor time was collection while more were created. The memory is returned when the server is quiet (memorylimit.Trim).
 	busyGCPercent = 70
 	busyInterval  = 2 * time.Second
+	// busyHeadroom is the headroom for the garbage of busyInterval, if that is more than gcHeadroom: an event that arrives during a collection is
+	// delivered several milliseconds later. It is at most busyShare of the memory of the process, and maxBusyPercent of the live bytes, since a
+	// small heap is collected quickly. Not while the live bytes grow: after a restart new memory costs more than collection.
+	busyHeadroom   = 240 << 20
+	busyShare      = 8
+	maxBusyPercent = 400
 )
 
 // tuneGC sets the garbage collector to a constant headroom instead of a percentage. The environment variable GOGC
@@ -41,11 +47,12 @@ func tuneGC() {
 	type cycle struct{ _ *byte }
 	var collected func(*cycle)
 	read := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/heap/allocs:bytes"}}
+	most := min(busyHeadroom, memorylimit.Process()/busyShare)
 	percent, before := firstGCPercent, heap{at: time.Now()}
 	collected = func(c *cycle) {
 		metrics.Read(read)
 		now := heap{at: time.Now(), live: read[0].Value.Uint64(), allocated: read[1].Value.Uint64()}
-		if next := gcPercent(before, now); next != percent {
+		if next := gcPercent(before, now, most); next != percent {
 			percent = next
 			debug.SetGCPercent(percent)
 		}
@@ -72,19 +79,20 @@ func limitMemory(ctx context.Context) {
 	}
 }
 
-// gcPercent returns the percentage that leaves gcHeadroom above the number of live bytes, in steps of ten. before is the heap one collection
-// earlier.
-func gcPercent(before, now heap) int {
+// gcPercent returns the percentage that leaves gcHeadroom above the number of live bytes, or more under load, in steps of ten. before is the heap
+// one collection earlier, most the maximum of busyHeadroom.
+func gcPercent(before, now heap, most int64) int {
 	if now.live == 0 {
 		return firstGCPercent
 	}
-	least := minGCPercent
-	rate := float64(now.allocated-before.allocated) / max(now.at.Sub(before.at), time.Millisecond).Seconds()
+	percent := func(headroom float64) int { return int(headroom*10/float64(now.live)) * 10 }
+	least, rate := minGCPercent, float64(now.allocated-before.allocated)/max(now.at.Sub(before.at), time.Millisecond).Seconds()
+	garbage := rate * busyInterval.Seconds()
 	switch {
 	case now.live > before.live+before.live/10:
 		least = growingGCPercent
-	case rate*busyInterval.Seconds() > float64(now.live)*minGCPercent/100:
-		least = busyGCPercent
+	case garbage > float64(now.live)*minGCPercent/100:
+		least = max(busyGCPercent, min(percent(min(garbage, float64(most))), maxBusyPercent))
 	}
-	return min(max(int(gcHeadroom*100/now.live/10*10), least), maxGCPercent)
+	return min(max(percent(gcHeadroom), least), maxGCPercent)
 }
