@@ -29,8 +29,8 @@ const (
 	busyGCPercent = 70
 	busyInterval  = 2 * time.Second
 	// busyHeadroom is the headroom for the garbage of busyInterval, if that is more than gcHeadroom: an event that arrives during a collection is
-	// delivered several milliseconds later. It is at most busyShare of the memory of the process, and maxBusyPercent of the live bytes, since a
-	// small heap is collected quickly. Not while the live bytes grow: after a restart new memory costs more than collection.
+	// delivered several milliseconds later. It is at most the memory of the process divided by busyShare, and maxBusyPercent of the live
+	// bytes, since a small heap is collected quickly. It is not used while the live bytes grow: after a restart new memory costs more than collection.
 	busyHeadroom   = 240 << 20
 	busyShare      = 8
 	maxBusyPercent = 400

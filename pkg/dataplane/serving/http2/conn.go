@@ -74,16 +74,14 @@ func (c *conn) start() {
 func (c *conn) load() (requests int, blocked time.Duration, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch {
-	case c.window > 0 && c.waiting() < maxPending:
+	if c.window > 0 && c.waiting() < maxPending {
 		c.blockedSince = time.Time{}
-	case c.blockedSince.IsZero():
-		c.blockedSince = time.Now()
-		fallthrough
-	default:
-		blocked = max(time.Since(c.blockedSince), 1)
+		return len(c.streams), 0, c.available()
 	}
-	return len(c.streams), blocked, c.available()
+	if c.blockedSince.IsZero() {
+		c.blockedSince = time.Now()
+	}
+	return len(c.streams), max(time.Since(c.blockedSince), 1), c.available()
 }
 
 // available reports whether the connection takes another request. Much less than maxControl may wait to be written, because the head is added. mu is
