@@ -140,7 +140,7 @@ bench-gates: export EVENTING_BENCH_WINDOW := 4s
 bench-gates: export EVENTING_BENCH_ROUNDS := 1
 bench-gates: build ## Run a short version of the benchmarks in the table, and fail if one misses its gate
 	go -C hack/cluster run . build >/dev/null
-	go test -run '^$$' -bench '^Benchmark(Throughput|Latency|H2C|WebSocket|OneTrigger|TenTriggers|API)$$' -short -p 1 -timeout 20m \
+	go test -run '^$$' -bench '^Benchmark(Throughput|Latency|H2C|GRPC|WebSocket|OneTrigger|TenTriggers|API)$$' -short -p 1 -timeout 20m \
 		./test/bench ./test/bench/serving ./test/bench/eventing | go run ./hack/benchtable -gate
 
 .PHONY: chaos

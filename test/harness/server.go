@@ -340,6 +340,9 @@ func StartStandaloneBy(wrapper []string, dataDir string, args ...string) (*Stand
 			server.Console = address
 		}
 	}
+	if dir := os.Getenv(ProfilesVariable); dir != "" {
+		go server.record(dir)
+	}
 	return server, nil
 }
 

@@ -25,8 +25,11 @@ func (i installation) CPUTime(t testing.TB) time.Duration {
 	return time.Duration(seconds * float64(time.Second))
 }
 
+// spreadBrokers is the number of Brokers that share the events of one measurement: enough that each replica owns some.
+const spreadBrokers = 6
+
 // BenchmarkInstalled measures durable events per second on a cluster: from its node through a Broker of the installation to one Trigger's
-// subscriber on the node, and the same with a Broker of three partitions. The installation must allow deliveries to the node (--allow-destination), as hack/e2e.sh does.
+// subscriber on the node, and the same with a Broker of three partitions, and with several Brokers that the replicas share. The installation must allow deliveries to the node (--allow-destination), as hack/e2e.sh does.
 func BenchmarkInstalled(b *testing.B) {
 	node := harness.NodeFor(b)
 	local := subscribers
@@ -42,19 +45,26 @@ func BenchmarkInstalled(b *testing.B) {
 			b.Fatal(err)
 		}
 		space := node.NewSpace(b, "bench")
-		address := func(broker, annotations string) string {
+		apply := func(broker, annotations string) {
 			space.Apply(b, fmt.Sprintf("{apiVersion: eventing.knative.dev/v1, kind: Broker, metadata: {name: %s, annotations: {%s}}}", broker, annotations),
 				fmt.Sprintf("{apiVersion: eventing.knative.dev/v1, kind: Trigger, metadata: {name: %s}, spec: {broker: %[1]s, subscriber: {uri: %q}}}", broker, subscribers.at(0)))
 			space.Ready(b, "broker/"+broker, "trigger/"+broker)
+		}
+		address := func(broker string) string {
 			return "http://" + net.JoinHostPort(ingress.Spec.ClusterIP, "80") + "/" + space.Name + "/" + broker
 		}
-		toWhole, toShared := address("whole", ""), address("shared", `eventing.knative.dev/partitions: "3"`)
-		var directs, wholes, shareds, wholeCosts, sharedCosts []float64
-		toOne := flows(b, installation{node}, toWhole, &wholes, &wholeCosts)
+		apply("whole", "")
+		apply("shared", `eventing.knative.dev/partitions: "3"`)
+		for i := range spreadBrokers {
+			apply(fmt.Sprintf("spread-%d", i), "")
+		}
+		var directs, wholes, shareds, spreads, wholeCosts, sharedCosts, spreadCosts []float64
+		toOne := flows(b, installation{node}, address("whole"), &wholes, &wholeCosts)
 		figures.Alternate(rounds, func() {
 			directs = append(directs, direct(b))
 			toOne()
-		}, flows(b, installation{node}, toShared, &shareds, &sharedCosts))
+		}, flows(b, installation{node}, address("shared"), &shareds, &sharedCosts),
+			flows(b, installation{node}, address(fmt.Sprintf("spread-*%d", spreadBrokers)), &spreads, &spreadCosts))
 		b.ReportMetric(figures.Median(directs), "direct-events/s")
 		b.ReportMetric(figures.Median(wholes), "events/s")
 		b.ReportMetric(100*figures.Median(wholes)/figures.Median(directs), "broker-%-of-direct")
@@ -62,5 +72,8 @@ func BenchmarkInstalled(b *testing.B) {
 		b.ReportMetric(figures.Median(shareds), "partitioned-events/s")
 		b.ReportMetric(figures.Percent(shareds, wholes), "partitioned-%-of-whole")
 		b.ReportMetric(figures.Median(sharedCosts), "partitioned-replicas-cpu-µs/event")
+		b.ReportMetric(figures.Median(spreads), "spread-events/s")
+		b.ReportMetric(figures.Percent(spreads, wholes), "spread-%-of-whole")
+		b.ReportMetric(figures.Median(spreadCosts), "spread-replicas-cpu-µs/event")
 	})
 }

@@ -1,11 +1,10 @@
 // Package eventing measures the cost of the broker: events through it compared with events sent directly to the subscriber, and
 // with the disk, with sender, subscriber and broker on the same cores.
 //
-// Environment variables change the duration and enable profiles:
+// Environment variables change the duration and enable profiles (see also harness.ProfilesVariable):
 //
 //	EVENTING_BENCH_WINDOW      duration of one measurement, default 10s
 //	EVENTING_BENCH_ROUNDS      number of alternating rounds, default 3
-//	EVENTING_BENCH_CPUPROFILE  file for a CPU profile of the server with one trigger, or with ten, under load
 //	EVENTING_BENCH_HEAPPROFILE file for a heap profile of the server with many idle triggers
 package eventing
 
@@ -13,7 +12,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -90,39 +88,16 @@ func start(b *testing.B, args ...string) *server {
 	return &server{Standalone: standalone, Clients: clients}
 }
 
-// profile starts to fetch a profile of the server into the file that an environment variable names, and returns a function that
-// waits for it.
-func (s *server) profile(b *testing.B, variable, path string) (wait func()) {
+// profileHeap writes a heap profile of the server to the file that EVENTING_BENCH_HEAPPROFILE names, if any.
+func (s *server) profileHeap(b *testing.B) {
 	b.Helper()
-	file := os.Getenv(variable)
+	file := os.Getenv("EVENTING_BENCH_HEAPPROFILE")
 	if file == "" {
-		return func() {}
+		return
 	}
-	done := make(chan error, 1)
-	go func() {
-		response, err := s.Send(b.Context(), harness.Request{Method: http.MethodGet, Path: "/debug/pprof/" + path, Accept: "*/*"})
-		if err == nil && response.Code != http.StatusOK {
-			err = fmt.Errorf("code %d: %.500s", response.Code, response.Body)
-		}
-		if err == nil {
-			err = os.WriteFile(file, response.Body, 0o644)
-		}
-		done <- err
-	}()
-	return func() {
-		if err := <-done; err != nil {
-			b.Error(errors.Join(fmt.Errorf("profiling the server into %s", file), err))
-		}
+	if err := s.WriteProfile(b.Context(), "heap", file); err != nil {
+		b.Errorf("profiling the server into %s: %v", file, err)
 	}
-}
-
-// profileRound profiles the CPU of the server under load, in the first round.
-func (s *server) profileRound(b *testing.B, round int) (wait func()) {
-	b.Helper()
-	if round > 0 {
-		return func() {}
-	}
-	return s.profile(b, "EVENTING_BENCH_CPUPROFILE", "profile?seconds="+seconds(window))
 }
 
 // seconds returns d in whole seconds, for wrk and profiles.

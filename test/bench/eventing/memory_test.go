@@ -38,7 +38,7 @@ func BenchmarkIdleMemory(b *testing.B) {
 		b.ReportMetric(brokersReady.Seconds(), "brokers-ready-s")
 		b.ReportMetric((time.Since(began) - brokersReady).Seconds(), "triggers-ready-s")
 		many := settledMemory(b, s.PID())
-		s.profile(b, "EVENTING_BENCH_HEAPPROFILE", "heap")()
+		s.profileHeap(b)
 		b.ReportMetric(none.resident, "empty-server-MB")
 		b.ReportMetric(many.resident-none.resident, "added-MB")
 		b.ReportMetric(many.anonymous-none.anonymous, "added-anonymous-MB")

@@ -1,5 +1,5 @@
 -- Posts CloudEvents of 1 KiB in binary mode, each with an id of its own: RUN-0, RUN-1, ... Their data is JSON with values that differ from event to
--- event.
+-- event. In the path of the URL, *N stands for the numbers from 0 to N-1 in turn, so that events go to N Brokers.
 --
 -- Usage: wrk -s post.lua URL -- RUN TYPE THREADS [HEADER-LINE ...]
 
@@ -30,9 +30,14 @@ end
 function init(args)
   number, step = first, tonumber(args[3])
   math.randomseed(number)
-  head = "POST " .. wrk.path .. " HTTP/1.1\r\nHost: " .. wrk.headers["Host"] ..
+  local fields = " HTTP/1.1\r\nHost: " .. wrk.headers["Host"] ..
     "\r\nContent-Type: application/json\r\nContent-Length: " .. size ..
     "\r\nCe-Specversion: 1.0\r\nCe-Source: /bench\r\nCe-Type: " .. args[2] .. "\r\nCe-Id: " .. args[1] .. "-"
+  brokers = tonumber(wrk.path:match("%*(%d+)") or 1)
+  heads = {}
+  for i = 0, brokers - 1 do
+    heads[i] = "POST " .. wrk.path:gsub("%*%d+", i) .. fields
+  end
   tail = "\r\n"
   for i = 4, #args do
     tail = tail .. args[i] .. "\r\n"
@@ -44,7 +49,7 @@ function init(args)
 end
 
 function request()
-  local r = head .. number .. tails[number % bodies]
+  local r = heads[number % brokers] .. number .. tails[number % bodies]
   number = number + step
   return r
 end

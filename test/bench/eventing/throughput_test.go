@@ -117,12 +117,10 @@ func BenchmarkOneTrigger(b *testing.B) {
 		address := s.broker(b, 1, 1)
 		disk := b.TempDir()
 		var directs, disks, events, accepted, delivered, duplicates, costs []float64
-		for round := range rounds {
+		for range rounds {
 			directs = append(directs, direct(b))
 			disks = append(disks, syncs(b, disk))
-			profiled := s.profileRound(b, round)
 			f := flowOf(b, s, address, 1)
-			profiled()
 			events, accepted, delivered = append(events, f.events(1)), append(accepted, f.accepted), append(delivered, f.delivered)
 			duplicates, costs = append(duplicates, f.duplicates), append(costs, figures.Microseconds(f.cost))
 		}
@@ -156,11 +154,9 @@ func BenchmarkTenTriggers(b *testing.B) {
 		one, ten := start(b), start(b)
 		toOne, toTen := one.broker(b, 1, 1), ten.broker(b, many, many)
 		var ones, tens []float64
-		for round := range rounds {
+		for range rounds {
 			ones = append(ones, flowOf(b, one, toOne, 1).events(1))
-			profiled := ten.profileRound(b, round)
 			tens = append(tens, many*flowOf(b, ten, toTen, many).events(many))
-			profiled()
 		}
 		b.ReportMetric(figures.Median(ones), "one-deliveries/s")
 		b.ReportMetric(figures.Median(tens), "ten-deliveries/s")

@@ -16,17 +16,15 @@ func Once(b *testing.B, measure func()) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// Alternate calls two measurements in each round, and begins each round with the other one: the second measurement of a round is
-// usually slower, or faster.
-func Alternate(rounds int, one, other func()) {
-	for round := range rounds {
-		if round%2 == 0 {
-			one()
-			other()
-		} else {
-			other()
-			one()
+// Alternate calls measurements in each round, in the other direction from round to round: the last measurement of a round is usually slower,
+// or faster.
+func Alternate(rounds int, subjects ...func()) {
+	subjects = slices.Clone(subjects)
+	for range rounds {
+		for _, measure := range subjects {
+			measure()
 		}
+		slices.Reverse(subjects)
 	}
 }
 

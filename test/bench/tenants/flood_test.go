@@ -1,7 +1,5 @@
 // Package tenants measures on a standalone server how long a quiet namespace waits while another one floods. The server, the
 // applications and the clients share the processors; the clients of the flood have the lowest priority.
-//
-// TENANTS_BENCH_CPUPROFILE is the file for a CPU profile of the server during the benchmark.
 package tenants
 
 import (
@@ -106,32 +104,9 @@ func (s *server) create(b *testing.B, kind, namespace, name, manifest string) {
 	})
 }
 
-// profile fetches a CPU profile of the server while the benchmark runs.
-func (s *server) profile(b *testing.B) {
-	b.Helper()
-	file := os.Getenv("TENANTS_BENCH_CPUPROFILE")
-	if file == "" {
-		return
-	}
-	done := make(chan error, 1)
-	go func() {
-		response, err := s.Send(b.Context(), harness.Request{Method: http.MethodGet, Path: "/debug/pprof/profile?seconds=20", Accept: "*/*"})
-		if err == nil {
-			err = os.WriteFile(file, response.Body, 0o644)
-		}
-		done <- err
-	}()
-	b.Cleanup(func() {
-		if err := <-done; err != nil {
-			b.Error(err)
-		}
-	})
-}
-
 // report compares the latency of do without and with the flood.
 func (s *server) report(b *testing.B, flood *load.Load, do func() error) {
 	b.Helper()
-	s.profile(b)
 	for range b.N {
 		without, with := flood.Compare(b, do)
 		for _, r := range []struct {
