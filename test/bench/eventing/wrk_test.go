@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// connections is the number of keep-alive connections.
+	// connections is the number of keep-alive connections for each Broker.
 	connections = 64
 	// threads is the number of wrk threads.
 	threads = 2
@@ -24,6 +24,8 @@ var (
 	wrkCount   = regexp.MustCompile(`(\d+) requests in ([0-9.]+m?s)`)
 	wrkRefused = regexp.MustCompile(`Non-2xx or 3xx responses: (\d+)`)
 	wrkFaults  = regexp.MustCompile(`Socket errors: .*`)
+	// severalBrokers stands for several Brokers in a URL (post.lua).
+	severalBrokers = regexp.MustCompile(`\*(\d+)$`)
 )
 
 // sending is a running wrk.
@@ -32,11 +34,18 @@ type sending struct {
 	out bytes.Buffer
 }
 
-// send starts to post events to url as fast as they are answered. fields are lines of each request's header.
+// send starts to post events to url as fast as they are answered. A URL that ends in *N stands for N Brokers. fields are lines of each request's header.
 func send(b *testing.B, url, run string, duration time.Duration, fields ...string) *sending {
 	b.Helper()
+	brokers := 1
+	if several := severalBrokers.FindStringSubmatch(url); several != nil {
+		var err error
+		if brokers, err = strconv.Atoi(several[1]); err != nil {
+			b.Fatal(err)
+		}
+	}
 	s := &sending{}
-	s.cmd = exec.CommandContext(b.Context(), wrk, "-t", strconv.Itoa(threads), "-c", strconv.Itoa(connections),
+	s.cmd = exec.CommandContext(b.Context(), wrk, "-t", strconv.Itoa(threads), "-c", strconv.Itoa(brokers*connections),
 		"--timeout", "30s", "-d", seconds(duration)+"s", "-s", "post.lua", url, "--", run, eventType, strconv.Itoa(threads))
 	s.cmd.Args = append(s.cmd.Args, fields...)
 	s.cmd.Stdout, s.cmd.Stderr = &s.out, &s.out
