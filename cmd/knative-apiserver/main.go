@@ -12,8 +12,10 @@ import (
 	logsapi "k8s.io/component-base/logs/api/v1"
 	_ "k8s.io/component-base/logs/json/register" // --logging-format=json
 	"k8s.io/component-base/version/verflag"
+	"k8s.io/klog/v2"
 
 	"github.com/knative-apiserver/knative-apiserver/pkg/host"
+	"github.com/knative-apiserver/knative-apiserver/pkg/timerslack"
 	"github.com/knative-apiserver/knative-apiserver/pkg/workload/process/spawn"
 )
 
@@ -64,6 +66,9 @@ func newServerCommand(command *cobra.Command, options serverOptions) *cobra.Comm
 		server := options.complete()
 		if err := server.validate(); err != nil {
 			return err
+		}
+		if err := timerslack.Extend(); err != nil {
+			klog.Background().Error(err, "Cannot delay timers: the server needs more processor time while it is idle")
 		}
 		return server.run(command)
 	}

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/knative-apiserver/knative-apiserver/pkg/timerslack"
 )
 
 // Command is a program to start.
@@ -48,6 +50,8 @@ func New(record func(pid int) (remove func())) *Spawner {
 	s := &Spawner{record: record, requests: make(chan func())}
 	go func() {
 		goruntime.LockOSThread()
+		// The delay of timers is for the server, not for programs of users. It fails on systems that delay none.
+		_ = timerslack.Reset()
 		for request := range s.requests {
 			request()
 		}
