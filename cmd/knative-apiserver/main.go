@@ -22,6 +22,10 @@ import (
 func main() {
 	// Returns unless this process was started to run the program of a container.
 	spawn.Helper()
+	// Before signals are handled: the new execution would miss one that arrives now.
+	if err := timerslack.Extend(); err != nil {
+		klog.Background().Info("Timers are not delayed: an idle server needs more processor time", "reason", err.Error())
+	}
 	tuneGC()
 	command := newCommand()
 	command.SetContext(host.WithoutBodies(genericapiserver.SetupSignalContext()))
@@ -66,9 +70,6 @@ func newServerCommand(command *cobra.Command, options serverOptions) *cobra.Comm
 		server := options.complete()
 		if err := server.validate(); err != nil {
 			return err
-		}
-		if err := timerslack.Extend(); err != nil {
-			klog.Background().Error(err, "Cannot delay timers: the server needs more processor time while it is idle")
 		}
 		return server.run(command)
 	}

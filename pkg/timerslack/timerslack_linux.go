@@ -25,6 +25,7 @@ const (
 
 // Extend extends the slack of all threads to a millisecond, unless it is as long. It executes the program again, with the same arguments and process ID:
 // threads inherit the slack of the thread that creates them, and the Go runtime has created some. It returns in the new execution, or with an error.
+// Call it first in main, because nothing else of the process remains.
 func Extend() error {
 	if os.Getenv(marker) != "" {
 		return os.Unsetenv(marker)
