@@ -29,7 +29,8 @@ func (i installation) CPUTime(t testing.TB) time.Duration {
 const spreadBrokers = 6
 
 // BenchmarkInstalled measures durable events per second on a cluster: from its node through a Broker of the installation to one Trigger's
-// subscriber on the node, and the same with a Broker of three partitions, and with several Brokers that the replicas share, each with as many senders. The installation must allow deliveries to the node (--allow-destination), as hack/e2e.sh does.
+// subscriber on the node, and the same with a Broker of three partitions, and with several Brokers that the replicas share, each with as many
+// senders. The installation must allow deliveries to the node (--allow-destination), as hack/e2e.sh does.
 func BenchmarkInstalled(b *testing.B) {
 	node := harness.NodeFor(b)
 	local := subscribers

@@ -34,7 +34,8 @@ type sending struct {
 	out bytes.Buffer
 }
 
-// send starts to post events to url as fast as they are answered. A URL that ends in *N stands for N Brokers. fields are lines of each request's header.
+// send starts to post events to url as fast as they are answered. A URL that ends in *N stands for N Brokers.
+// fields are lines of each request's header.
 func send(b *testing.B, url, run string, duration time.Duration, fields ...string) *sending {
 	b.Helper()
 	brokers := 1
